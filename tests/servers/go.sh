@@ -1,5 +1,5 @@
 #!/bin/sh
-# A Go program makes its own system calls: it stays on TCP, as a client of an accelerated server too.
+# A static program in Go as client of a server in C.
 . "${0%/*}/lib.sh"
 needs go nginx
 version go version

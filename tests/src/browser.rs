@@ -1,6 +1,8 @@
-//! A real browser without a window, driven over a pipe by the DevTools protocol: JSON messages, each ended by a zero byte, to its descriptor 3 and from its descriptor 4.
+//! A real browser without a window, driven over a pipe by the DevTools protocol: JSON messages,
+//! each ended by a zero byte, to its descriptor 3 and from its descriptor 4.
 //!
-//! Source: <https://chromedevtools.github.io/devtools-protocol/>, and `--remote-debugging-pipe` in Chromium's `content/browser/devtools/devtools_pipe_handler.cc`.
+//! Source: <https://chromedevtools.github.io/devtools-protocol/>, and `--remote-debugging-pipe` in
+//! Chromium's `content/browser/devtools/devtools_pipe_handler.cc`.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -40,12 +42,14 @@ impl Browser {
         let (to, in_) = UnixStream::pair().expect("a pair");
         let (from, out) = UnixStream::pair().expect("a pair");
         let mut command = Command::new(program);
-        // No sandbox of its own: it shows only our page, and in a container it has no right to make one.
+        // No sandbox of its own: it shows only our page, and in a container it has no right to make
+        // one.
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]);
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let pipes = [in_.as_raw_fd(), out.as_raw_fd()];
-        // SAFETY: between fork and exec only system calls are made. The first copies lie above both numbers, so that neither is lost to the other.
+        // SAFETY: between fork and exec only system calls are made. The first copies lie above both
+        // numbers, so that neither is lost to the other.
         unsafe {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

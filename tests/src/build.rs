@@ -1,5 +1,5 @@
-//! Where the things under test are: the shim, the command line program, and the C programs, built when they are missing or
-//! older than their source.
+//! Where the things under test are: the shim, the command line program, and the C programs, built
+//! when they are missing or older than their source.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,13 @@ pub fn release_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
         let dir = target_dir().join("release");
-        if ["libginnel_shim.so", "ginnel", "ginnel-go-loader", "libginnel-fi.so"].iter().any(|file| !dir.join(file).exists()) {
+        if ["libginnel_shim.so", "libginnel_sysv.so", "ginnel", "ginnel-go-loader", "libginnel-fi.so", "libuct_ginnel.so"]
+            .iter()
+            .any(|file| !dir.join(file).exists())
+        {
             let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-                .args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-preload", "-p", "ginnel-cli"])
-                .args(["-p", "ginnel-fabric-provider"])
+                .args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-sysv", "-p", "ginnel-preload", "-p", "ginnel-cli"])
+                .args(["-p", "ginnel-fabric-provider", "-p", "ginnel-ucx"])
                 .env("CARGO_TARGET_DIR", target_dir())
                 .current_dir(tests_dir())
                 .status()
@@ -34,6 +37,13 @@ pub fn release_dir() -> &'static Path {
 #[must_use]
 pub fn shim() -> PathBuf {
     release_dir().join("libginnel_shim.so")
+}
+
+/// The path that the dynamic linker of each C library follows to its own library, if there is one
+/// for musl (`scripts/build-musl.sh`).
+#[must_use]
+pub fn shim_of_either() -> PathBuf {
+    release_dir().join("$LIB/libginnel_shim.so")
 }
 
 /// The `ginnel` command.
@@ -96,7 +106,8 @@ pub fn like_go(name: &str) -> PathBuf {
     compile(name, &format!("{name}-go"), &["-DLIKE_GO"])
 }
 
-/// The same with another C library, where there is a compiler for it (Debian: musl-tools). The kernel's headers are those of the system.
+/// The same with another C library, where there is a compiler for it (Debian: musl-tools). The
+/// kernel's headers are those of the system.
 #[must_use]
 pub fn musl_program(name: &str) -> Option<PathBuf> {
     let known = std::env::split_paths(&std::env::var_os("PATH")?).any(|folder| folder.join("musl-gcc").exists());
@@ -104,17 +115,18 @@ pub fn musl_program(name: &str) -> Option<PathBuf> {
     known.then(|| compile_by("musl-gcc", name, &format!("{name}-musl"), &["-idirafter", "/usr/include", "-idirafter", &machine]))
 }
 
-/// The same for glibc 2.28 and later, where `make portable` left a compiler for it.
+/// The same for glibc 2.17 and later, where `make portable` left a compiler for it.
 #[must_use]
 pub fn older_program(name: &str) -> Option<PathBuf> {
     let compiler = target_dir().join("portable-tools/bin/python");
-    let target = format!("{}-linux-gnu.2.28", std::env::consts::ARCH);
+    let target = format!("{}-linux-gnu.2.17", std::env::consts::ARCH);
     let words = ["-m", "ziglang", "cc", "-target", &target];
     compiler.exists().then(|| compile_with(&compiler, &words, name, &format!("{name}-older"), &[]))
 }
 
-/// Makes the file `at`, of these bytes, for all to run. Another process writes it: a file that this one has open for writing while another of its
-/// threads forks stays open in that child until its exec, and until then the kernel runs it for nobody (ETXTBSY, execve(2)).
+/// Makes the file `at`, of these bytes, for all to run. Another process writes it: a file that this
+/// one has open for writing while another of its threads forks stays open in that child until its
+/// exec, and until then the kernel runs it for nobody (ETXTBSY, execve(2)).
 ///
 /// # Panics
 /// When it cannot be written.

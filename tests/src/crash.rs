@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Stand, build, json};
 
-/// Kills one side, at times both, of `pairs` connections. Returns the stand and what the program said.
+/// Kills one side, at times both, of `pairs` connections. Returns the stand and what the program
+/// said.
 ///
 /// # Panics
 /// When a survivor does not see the end, or anything else than the end of what was sent.
@@ -42,7 +43,8 @@ pub fn check(name: &str, settings: &[(&str, &str)], pairs: u32, seed: u64) {
     eprintln!("{name}: seed {seed}: {}", said.trim());
     assert!(stand.report().ring_bytes() > 0, "{name}: seed {seed}: no byte went through a ring");
     let before = stand.report().ring_bytes();
-    // A short program may end before both ends have agreed, on a busy machine: one of a few does not.
+    // A short program may end before both ends have agreed, on a busy machine: one of a few does
+    // not.
     let carried = (0..10).any(|_| {
         pair(&stand);
         stand.report().ring_bytes() > before

@@ -10,7 +10,8 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Has `count` connections speak for `speak_ms` milliseconds, and some rounds at least. `command` makes the command that runs the program at side 0, the server's, or 1.
+    /// Has `count` connections speak for `speak_ms` milliseconds, and some rounds at least.
+    /// `command` makes the command that runs the program at side 0, the server's, or 1.
     pub fn start(
         stand: &Stand,
         command: impl Fn(usize, &std::path::Path) -> Command,

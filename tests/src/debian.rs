@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// The root directory `name`: of `suite`, with these packages and what they need. `None`, after saying
-/// why, where it cannot be had.
+/// The root directory `name`: of `suite`, with these packages and what they need. `None`, after
+/// saying why, where it cannot be had.
 ///
 /// # Panics
 /// When the target folder cannot be written.

@@ -20,6 +20,8 @@ pub const STRIPPED: Kind = ("stripped", &["-ldflags=-s -w", "-trimpath"], false)
 pub const STATIC_CGO: Kind = ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
 /// With the race detector.
 pub const RACE: Kind = ("race", &["-race"], true);
+/// It can load plugins.
+pub const PLUGINS: Kind = ("plugins", &[], true);
 
 /// Those that are reached.
 pub const KINDS: [Kind; 3] = [CGO, PIE, STATIC];
@@ -62,6 +64,9 @@ fn compile((name, flags, cgo): Kind) -> Option<PathBuf> {
     let output = folder.join(format!("go-{name}"));
     let mut command = Command::new(go);
     command.arg("build").args(flags).arg("-o").arg(&output).arg("program.go");
+    if name == PLUGINS.0 {
+        command.arg("plugins.go");
+    }
     command.current_dir(build::tests_dir().join("programs/go")).env("CGO_ENABLED", if cgo { "1" } else { "0" });
     command.env("GOFLAGS", "").env("GOTOOLCHAIN", "local").env("GOPROXY", "off");
     if std::env::var_os("HOME").is_none() {

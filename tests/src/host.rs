@@ -1,6 +1,6 @@
-//! A host of a test's own: a root directory that takes writes and forgets them, in namespaces of its
-//! own, with systemd as its first process. What is installed, started and broken there is nobody
-//! else's. Needs root.
+//! A host of a test's own: a root directory that takes writes and forgets them, in namespaces of
+//! its own, with systemd as its first process. What is installed, started and broken there is
+//! nobody else's. Needs root.
 //!
 //! ```no_run
 //! use ginnel_tests::host::Host;
@@ -8,8 +8,8 @@
 //! host.must("systemctl start redis-server");
 //! ```
 //!
-//! systemd finds cgroup v2 there, without controllers where the machine gives them to version 1. The
-//! network is a loopback interface of the host's own.
+//! systemd finds cgroup v2 there, without controllers where the machine gives them to version 1.
+//! The network is a loopback interface of the host's own.
 
 use crate::{is_root, skip};
 use std::fmt;
@@ -82,8 +82,8 @@ impl fmt::Display for Said {
 }
 
 impl Host {
-    /// Boots one from `root` (`None`: this machine's own), with these directories of the machine in it:
-    /// (outside, within). `None`, after saying why, where that cannot be had.
+    /// Boots one from `root` (`None`: this machine's own), with these directories of the machine in
+    /// it: (outside, within). `None`, after saying why, where that cannot be had.
     ///
     /// # Panics
     /// When no directory can be made.
@@ -188,7 +188,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // unshare ends, and the kernel ends its child: the first process of the namespace, and so all.
+        // unshare ends, and the kernel ends its child: the first process of the namespace, and so
+        // all.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

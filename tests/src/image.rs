@@ -1,12 +1,13 @@
-//! A root directory with few files, as a container's image is one: a test says which programs are in it,
-//! and they bring the libraries that they need, and no others.
+//! A root directory with few files, as a container's image is one: a test says which programs are
+//! in it, and they bring the libraries that they need, and no others.
 
 use crate::{Stand, build, is_root, skip};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Before it is entered: `/proc`, and the stand's directory by its own name, are mounted for the program alone.
+/// Before it is entered: `/proc`, and the stand's directory by its own name, are mounted for the
+/// program alone.
 const ENTER: &str = "set -e; root=$1 dir=$2; shift 2; mount -t proc proc \"$root/proc\"; \
     mkdir -p \"$root$dir\"; mount --bind \"$dir\" \"$root$dir\"; exec \"$@\"";
 
@@ -63,8 +64,8 @@ impl Image {
         self.root.path()
     }
 
-    /// Puts a program or library into it, by the path that it has outside, and all libraries that it is
-    /// linked with.
+    /// Puts a program or library into it, by the path that it has outside, and all libraries that
+    /// it is linked with.
     ///
     /// # Panics
     /// When it cannot be copied.
@@ -96,8 +97,8 @@ impl Image {
         self.root().join(path.strip_prefix("/").expect("an absolute path"))
     }
 
-    /// A command that runs `program`, which is in it, as the stand says. Nothing that only leads there has
-    /// the shim: so a container runtime does it.
+    /// A command that runs `program`, which is in it, as the stand says. Nothing that only leads
+    /// there has the shim: so a container runtime does it.
     pub fn command(&self, stand: &Stand, program: &Path) -> Command {
         self.command_as(stand, 0, program)
     }

@@ -1,7 +1,8 @@
 //! Real programs under test: the framework that builds, starts, watches and ends them.
 //!
-//! The programs are plain C (`tests/programs`), know nothing of Ginnel and hold on TCP alone; a test runs one on a
-//! [`Stand`], plainly or under the shim, and looks at what it said, how it ended and how many bytes the rings carried:
+//! The programs are plain C (`tests/programs`), know nothing of Ginnel and hold on TCP alone; a
+//! test runs one on a [`Stand`], plainly or under the shim, and looks at what it said, how it ended
+//! and how many bytes the rings carried:
 //!
 //! ```no_run
 //! use ginnel_tests::{Stand, build};
@@ -11,8 +12,9 @@
 //! assert!(stand.report().ring_bytes() > 0);
 //! ```
 //!
-//! Everything a stand makes lies in its own directory and is removed with it. A program that does not end in time is
-//! looked at (`ginnel status`, a debugger's backtraces) before it, and what it started, is killed by process id.
+//! Everything a stand makes lies in its own directory and is removed with it. A program that does
+//! not end in time is looked at (`ginnel status`, a debugger's backtraces) before it, and what it
+//! started, is killed by process id.
 
 pub mod browser;
 pub mod build;

@@ -11,8 +11,8 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// One of so many bytes, by whichever version of cgroups has the memory controller here; `None`, after
-    /// saying so, where none can be made.
+    /// One of so many bytes, by whichever version of cgroups has the memory controller here;
+    /// `None`, after saying so, where none can be made.
     #[must_use]
     pub fn new(what: &str, bytes: u64) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -26,7 +26,8 @@ const EVERY_CALL: &str = "every-call";
 const DEAF: &str = "deaf";
 const SMALL: &str = "small-segment";
 
-/// Those in which an end of file, a death, a jump or a count falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
+/// Those in which an end of file, a death, a jump or a count falls together with switches; the
+/// others run with random switches where `GINNEL_TEST_CHAOS` is set.
 const WITHIN_SWITCHES: [&str; 4] = ["killed_peer", "pass_to_unshimmed", "queued_while_it_moves", "transfers_left"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.

@@ -1,4 +1,5 @@
-//! A few programs of an older release, with that release's glibc, fetched by apt into the target folder.
+//! A few programs of an older release, with that release's glibc, fetched by apt into the target
+//! folder.
 
 use crate::{build, skip};
 use std::fs;
@@ -13,7 +14,9 @@ pub struct Release {
     source: &'static str,
 }
 
-/// glibc 2.27: older than what Ginnel is built for.
+/// glibc 2.23.
+pub const UBUNTU_16: Release = Release { name: "xenial", source: "http://archive.ubuntu.com/ubuntu" };
+/// glibc 2.27.
 pub const UBUNTU_18: Release = Release { name: "bionic", source: "http://archive.ubuntu.com/ubuntu" };
 /// glibc 2.31.
 pub const DEBIAN_11: Release = Release { name: "bullseye", source: "http://deb.debian.org/debian" };
@@ -22,7 +25,8 @@ pub const DEBIAN_11: Release = Release { name: "bullseye", source: "http://deb.d
 const PACKAGES: [&str; 5] = ["libc6", "dash", "coreutils", "libselinux1", "libpcre3"];
 const BULLSEYE_TOO: [&str; 2] = ["libpcre2-8-0", "libgmp10"];
 
-/// The release's root directory; `None`, after saying so, where it cannot be had. It is fetched once.
+/// The release's root directory; `None`, after saying so, where it cannot be had. It is fetched
+/// once.
 ///
 /// # Panics
 /// When the target folder cannot be written.
@@ -56,7 +60,8 @@ fn fetch(release: &Release, root: &Path) -> Result<(), String> {
     for part in ["lists/partial", "cache/archives/partial", "none"] {
         fs::create_dir_all(apt.join(part)).expect("the target folder can be written");
     }
-    // What is fetched is run as a test's program only, and another distribution's keys are not here.
+    // What is fetched is run as a test's program only, and another distribution's keys are not
+    // here.
     let line = format!("deb [trusted=yes arch=amd64] {} {} main\n", release.source, release.name);
     fs::write(apt.join("sources.list"), line).expect("written");
     fs::write(apt.join("status"), "").expect("written");

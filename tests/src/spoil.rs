@@ -1,4 +1,5 @@
-//! A segment's file in the hands of somebody who means harm: words of it by what they are, as the tests write them.
+//! A segment's file in the hands of somebody who means harm: words of it by what they are, as the
+//! tests write them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -104,7 +105,8 @@ impl Spoiler {
         self.pages(3).map(|page| page * PAGE).collect()
     }
 
-    /// Takes all pages but the last `left`: what is claimed from now on lies at the very end of the segment.
+    /// Takes all pages but the last `left`: what is claimed from now on lies at the very end of the
+    /// segment.
     pub fn take_all_but(&self, left: u64) {
         let first = (OWNERS + self.size / PAGE * 8).div_ceil(PAGE);
         for page in first..self.size / PAGE - left {

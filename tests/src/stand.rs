@@ -56,8 +56,8 @@ impl Stand {
         Self::new(name, None)
     }
 
-    /// For programs under the shim with these settings (see the shim's `GINNEL_*` variables). Every connection is a
-    /// candidate from its first byte unless `settings` say otherwise.
+    /// For programs under the shim with these settings (see the shim's `GINNEL_*` variables). Every
+    /// connection is a candidate from its first byte unless `settings` say otherwise.
     #[must_use]
     pub fn shimmed(name: &str, settings: &[(&str, &str)]) -> Self {
         let mut all = vec![("GINNEL_AFTER".to_owned(), "0".to_owned())];
@@ -119,7 +119,8 @@ impl Stand {
         command
     }
 
-    /// The same behind a wrapper (`ip netns exec`, `unshare`, `setpriv`) that itself runs without the shim.
+    /// The same behind a wrapper (`ip netns exec`, `unshare`, `setpriv`) that itself runs without
+    /// the shim.
     ///
     /// # Panics
     /// When `wrapper` is empty.
@@ -193,7 +194,8 @@ impl Stand {
         *found.first().unwrap_or_else(|| panic!("ginnel status names no free_extents: {status}"))
     }
 
-    /// Waits until at least `baseline` extents are free again: nothing that the programs here held is lost.
+    /// Waits until at least `baseline` extents are free again: nothing that the programs here held
+    /// is lost.
     ///
     /// # Panics
     /// When that takes longer than a dead process's memory needs to be found (15 s).
@@ -224,7 +226,8 @@ fn remove(dir: &Path) {
     }
 }
 
-/// For programs, where a panic ends the process at once: says why, removes all stands' directories and exits with status 1.
+/// For programs, where a panic ends the process at once: says why, removes all stands' directories
+/// and exits with status 1.
 pub fn exit_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
@@ -235,7 +238,8 @@ pub fn exit_on_panic() {
     }));
 }
 
-/// For programs: Ctrl-C removes all stands' directories and ends the program; what it started has its own way to end with it.
+/// For programs: Ctrl-C removes all stands' directories and ends the program; what it started has
+/// its own way to end with it.
 ///
 /// # Panics
 /// When the handler cannot be set.

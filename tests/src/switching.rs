@@ -1,4 +1,5 @@
-//! The random switching test: which ways to run its program pair, and what must have happened when it has passed.
+//! The random switching test: which ways to run its program pair, and what must have happened when
+//! it has passed.
 
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ impl Run<'_> {
             command.args(["--seconds", &self.seconds.to_string(), "--workers", &self.workers.to_string()]);
             command.args(["--seed", &self.seed.to_string()]);
             if self.settings.is_none() {
-                // On TCP itself no readiness report may be wrong: that shows what the test demands to be exact.
+                // On TCP itself no readiness report may be wrong: that shows what the test demands
+                // to be exact.
                 command.env("SWITCHING_STRICT", "1");
             }
             if self.splice {

@@ -44,8 +44,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command` in a process group of its own. Output goes to files in `dir`: a pipe would be held open by
-    /// whatever the program leaves running.
+    /// Starts `command` in a process group of its own. Output goes to files in `dir`: a pipe would
+    /// be held open by whatever the program leaves running.
     pub(crate) fn start(command: &mut Command, dir: &Path, limit: Duration, status: Option<(PathBuf, PathBuf)>) -> Self {
         use std::os::unix::process::CommandExt;
         use std::sync::atomic::{AtomicU32, Ordering};
@@ -149,7 +149,8 @@ impl Running {
         Err(format!("{seen}--- standard output\n{}--- standard error\n{}", read(&self.out), read(&self.err)))
     }
 
-    /// The program and all that it started and that still runs: its descendants and its process group.
+    /// The program and all that it started and that still runs: its descendants and its process
+    /// group.
     fn processes(&self) -> Vec<u32> {
         let all: Vec<(u32, u32, u32)> = std::fs::read_dir("/proc")
             .into_iter()
@@ -177,7 +178,8 @@ impl Running {
         }
     }
 
-    /// Kills what is left: all of it, or, where the program itself has ended, what it left behind in its group.
+    /// Kills what is left: all of it, or, where the program itself has ended, what it left behind
+    /// in its group.
     fn end(&mut self) {
         for pid in self.processes() {
             if !(self.ended && pid == self.child.id()) {

@@ -1,5 +1,5 @@
-//! Where there can be no shared memory, or none is left, programs run on TCP as if the shim were not there, and one line says
-//! why to whoever asks.
+//! Where there can be no shared memory, or none is left, programs run on TCP as if the shim were
+//! not there, and one line says why to whoever asks.
 
 use ginnel_tests::{Stand, build, is_root, skip};
 use std::fs;
@@ -14,14 +14,16 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// A stand whose `GINNEL_DIR` is somewhere else: there it can be spoilt, and the reports still written.
+/// A stand whose `GINNEL_DIR` is somewhere else: there it can be spoilt, and the reports still
+/// written.
 fn stand_in(dir: &Path, more: &[(&str, &str)]) -> Stand {
     let mut settings = vec![("GINNEL_DIR", text(dir))];
     settings.extend_from_slice(more);
     Stand::shimmed("bad", &settings).limit(Duration::from_secs(60))
 }
 
-/// Runs a program on a stand, behind `wrapper` if there is one. It must succeed and say what it says on TCP.
+/// Runs a program on a stand, behind `wrapper` if there is one. It must succeed and say what it
+/// says on TCP.
 fn holds(stand: &Stand, wrapper: &[&str], name: &str) -> String {
     let program = build::program(name);
     let command = |stand: &Stand| match wrapper {
@@ -38,7 +40,8 @@ fn holds(stand: &Stand, wrapper: &[&str], name: &str) -> String {
     done.stderr
 }
 
-/// The programs hold, quietly and on TCP alone; and with `GINNEL_VERBOSE` one line says why, with these words in it.
+/// The programs hold, quietly and on TCP alone; and with `GINNEL_VERBOSE` one line says why, with
+/// these words in it.
 fn stays_on_tcp(dir: &Path, more: &[(&str, &str)], wrapper: &[&str], words: &[&str]) {
     let quiet = stand_in(dir, more);
     for name in PROGRAMS {
@@ -223,7 +226,8 @@ fn no_permission() {
     }
 }
 
-/// More connections than the segment has room for: those that found none stay on TCP, and all memory is free afterwards.
+/// More connections than the segment has room for: those that found none stay on TCP, and all
+/// memory is free afterwards.
 #[test]
 fn full_segment() {
     let place = Stand::plain("place");
@@ -243,7 +247,8 @@ fn full_segment() {
     stand.assert_nothing_lost(baseline);
 }
 
-/// A file system with room for nothing, for the header only, for a few connections; and one that fills up later.
+/// A file system with room for nothing, for the header only, for a few connections; and one that
+/// fills up later.
 #[test]
 fn full_file_system() {
     if !is_root() {
@@ -326,7 +331,8 @@ fn resource_limits() {
     }
     let _ = fs::remove_dir_all(&dir);
     stays_on_tcp(&dir, &[], &["sh", "-c", "ulimit -f 100 && exec \"$@\"", "sh"], &["ulimit -f"]);
-    // Address space for the segment, a gigabyte, and too little for a program beside it; or any, and little private memory.
+    // Address space for the segment, a gigabyte, and too little for a program beside it; or any,
+    // and little private memory.
     for limit in ["ulimit -v 1100000", "ulimit -v 4200000", "ulimit -d 200000"] {
         let script = format!("{limit} && exec \"$@\"");
         let wrapper = ["sh", "-c", &script, "sh"];
@@ -335,7 +341,8 @@ fn resource_limits() {
     }
 }
 
-/// The directory is emptied again and again under running programs: what they have goes on, what comes stays on TCP or is new.
+/// The directory is emptied again and again under running programs: what they have goes on, what
+/// comes stays on TCP or is new.
 #[test]
 fn files_removed_under_running_programs() {
     let place = Stand::plain("place");

@@ -1,13 +1,13 @@
-//! Programs whose image has another C library, an older one, or little beside it: they run as they do
-//! without the shim. That is what a container's image is to a library that is mounted into it.
+//! Programs whose image has another C library, an older one, or little beside it: they run as they
+//! do without the shim. That is what a container's image is to a library that is mounted into it.
 
 use ginnel_tests::{Stand, build, image::Image, release, skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// Whoever mounts the shim into an image brings nothing else: with a library that only most images have
-/// (`libgcc_s.so.1`), no program of the others would start.
+/// Whoever mounts the shim into an image brings nothing else: with a library that only most images
+/// have (`libgcc_s.so.1`), no program of the others would start.
 #[test]
 fn an_image_with_the_c_library_alone() {
     let Some(image) = Image::new("an image with the C library alone") else { return };
@@ -20,8 +20,8 @@ fn an_image_with_the_c_library_alone() {
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
 }
 
-/// The programs of an image with an older glibc than the library was built for: a program that has the
-/// library, and starts one there, keeps it away. (`/bin/sh` stands for `ls` and all others.)
+/// The programs of an image with an older glibc than the library was built for: a program that has
+/// the library, and starts one there, keeps it away. (`/bin/sh` stands for `ls` and all others.)
 #[test]
 fn an_image_with_an_older_glibc() {
     let what = "an image with an older glibc";
@@ -52,15 +52,21 @@ fn ginnel_run_with_an_older_glibc() {
     assert!(done.stderr.contains("older glibc") && done.stderr.lines().count() == 1, "{done}");
 }
 
-/// What `make portable` built, in an image with glibc 2.31, carries.
+/// What `make portable` built, in images with glibc 2.23, 2.27 and 2.31, carries.
 #[test]
-fn the_portable_library_in_an_older_image() {
-    let what = "the portable library in an older image";
+fn the_portable_library_in_older_images() {
+    for release in [&release::UBUNTU_16, &release::UBUNTU_18, &release::DEBIAN_11] {
+        the_portable_library_in_an_image(release);
+    }
+}
+
+fn the_portable_library_in_an_image(release: &release::Release) {
+    let what = &format!("the portable library in an image of {}", release.name);
     let portable = build::release_dir().with_file_name("portable").join("libginnel_shim.so");
     let Some(program) = build::older_program("half_close").filter(|_| portable.exists()) else {
         return skip(what, "make portable was not called");
     };
-    let Some(root) = release::root(&release::DEBIAN_11, what) else { return };
+    let Some(root) = release::root(release, what) else { return };
     let Some(image) = Image::like(what, &root) else { return };
     image.copy(&program);
     let library = portable.to_string_lossy();
@@ -74,8 +80,8 @@ fn the_portable_library_in_an_older_image() {
     }
 }
 
-/// What an image for musl does with the library: the path that only glibc's dynamic linker follows leads
-/// nowhere there, and who starts a program there from a program of glibc's names it so.
+/// What an image for musl does with the library: the path that only glibc's dynamic linker follows
+/// leads nowhere there, and who starts a program there from a program of glibc's names it so.
 #[test]
 fn an_image_for_musl() {
     let (Some(image), Some(program)) = (Image::bare("an image for musl"), build::musl_program("half_close")) else {

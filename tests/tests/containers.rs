@@ -1,5 +1,5 @@
-//! `ginnel container` with real containers: podman with crun and runc, on a host of its own, with images
-//! of few files.
+//! `ginnel container` with real containers: podman with crun and runc, on a host of its own, with
+//! images of few files.
 
 use crate::{install, packages, service};
 use ginnel_tests::host::Host;
@@ -26,9 +26,9 @@ const HOST: [&str; 15] = [
     "python3-minimal",
 ];
 
-/// crun raises a limit before it asks cgroup v2 about devices, which root may not everywhere: where this
-/// machine has its controllers in version 1, the containers get these. No image takes layers here, so
-/// plain copies do.
+/// crun raises a limit before it asks cgroup v2 about devices, which root may not everywhere: where
+/// this machine has its controllers in version 1, the containers get these. No image takes layers
+/// here, so plain copies do.
 const SETUP: &str = r#"
     if awk '$1 == "memory" && $2 != 0 { found = 1 } END { exit !found }' /proc/cgroups; then
         mount -t tmpfs tmpfs /sys/fs/cgroup
@@ -63,8 +63,8 @@ fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     Some(host)
 }
 
-/// What belongs to every glibc, and no program made for a newer one asks for: the library, which is made
-/// for older ones too, does (docs/containers.md).
+/// What belongs to every glibc, and no program made for a newer one asks for: the library, which is
+/// made for older ones too, does (docs/containers.md).
 fn add_c_library(image: &Image) {
     for name in ["libpthread.so.0", "libdl.so.2"] {
         image.copy(&Path::new("/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name));
@@ -190,8 +190,8 @@ fn a_library_for_this_machine_alone_is_refused() {
     assert!(!Path::new("/dev/shm/ginnel-segment-refused").exists());
 }
 
-/// Images with another C library, an older one, or nothing beside it: what they have runs, and is carried
-/// where the library can be had.
+/// Images with another C library, an older one, or nothing beside it: what they have runs, and is
+/// carried where the library can be had.
 #[test]
 #[ignore = "test-all: boots a host with podman"]
 fn images_of_every_kind_run() {

@@ -1,5 +1,5 @@
-//! Either side killed at random moments: the other sees what TCP shows, nothing of the segment is lost, new pairs work.
-//! By hand and for longer: the program `crash`.
+//! Either side killed at random moments: the other sees what TCP shows, nothing of the segment is
+//! lost, new pairs work. By hand and for longer: the program `crash`.
 
 use ginnel_tests::crash::{check, run};
 

@@ -1,4 +1,5 @@
-//! `ginnel detach` and `ginnel attach` under programs at work: no connection breaks, no byte is lost or repeated, and rings are taken up again.
+//! `ginnel detach` and `ginnel attach` under programs at work: no connection breaks, no byte is
+//! lost or repeated, and rings are taken up again.
 
 use ginnel_tests::{Done, Running, Stand, build, permit, port};
 use std::process::{Command, Output};
@@ -143,7 +144,8 @@ fn who_does_not_answer_is_named_and_loses_nothing() {
     stream.end();
 }
 
-/// A new channel's positions begin anew: that as many bytes were told of in the old one says nothing.
+/// A new channel's positions begin anew: that as many bytes were told of in the old one says
+/// nothing.
 #[test]
 fn what_was_told_in_one_channel_is_news_in_the_next() {
     let _permit = permit::cpu(1);

@@ -1,7 +1,8 @@
 //! Random programs, plainly and under the shim, for a bounded time; by hand and for longer: the
 //! program `differential`.
 //!
-//! The seeds are always the same here, so that a change is what makes one fail; `GINNEL_SEED` sets the first.
+//! The seeds are always the same here, so that a change is what makes one fail; `GINNEL_SEED` sets
+//! the first.
 
 use ginnel_tests::build;
 use ginnel_tests::differential::{Script, Search, Verdict, judge_file, kept, repeats, search};

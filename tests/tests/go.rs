@@ -1,12 +1,14 @@
-//! Programs in Go, which make their system calls themselves: dynamic ones with cgo, position-independent
-//! ones without, and static ones, which `ginnel run` and the hooks of `exec` have loaded. Each behaviour
-//! is one word of `programs/go/program.go`, which knows nothing of Ginnel.
+//! Programs in Go, which make their system calls themselves: dynamic ones with cgo,
+//! position-independent ones without, and static ones, which `ginnel run` and the hooks of `exec`
+//! have loaded. Each behaviour is one word of `programs/go/program.go`, which knows nothing of
+//! Ginnel.
 //!
-//! Needs a Go toolchain (1.19 or later) in `PATH`, in `/usr/local/go`, or named by `GINNEL_TEST_GO`.
+//! Needs a Go toolchain (1.19 or later) in `PATH`, in `/usr/local/go`, or named by
+//! `GINNEL_TEST_GO`.
 #![cfg(target_arch = "x86_64")]
 
-use ginnel_tests::go::{KINDS, RACE, STATIC, STATIC_CGO, STRIPPED, program};
-use ginnel_tests::{Done, Running, Stand, build, is_root, skip};
+use ginnel_tests::go::{CGO, KINDS, PIE, PLUGINS, RACE, STATIC, STATIC_CGO, STRIPPED, program};
+use ginnel_tests::{Done, Running, Stand, build, is_root, json, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -106,6 +108,21 @@ fn profiles_are_taken_beside_traffic() {
     everywhere(&["profile"], 50);
 }
 
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn the_runtime_is_traced_beside_traffic() {
+    everywhere(&["trace"], 60);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn children_have_namespaces_of_their_own() {
+    if !is_root() {
+        return skip("namespaces and Go", "it needs root");
+    }
+    everywhere(&["namespaces"], 60);
+}
+
 /// Every thread, the library's own too, is the new user.
 #[test]
 #[ignore = "test-all: Go is asked for by name"]
@@ -146,6 +163,41 @@ fn a_crash_tells_all_goroutines() {
             assert!(done.stderr.contains(part), "{part}: {done}");
         }
         assert!(!done.stderr.contains("fatal error"), "{done}");
+    }
+}
+
+/// SIGQUIT, as an operator sends it to see where a server is: under load, with every goroutine
+/// told.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn sigquit_tells_all_goroutines() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-quit", &[]);
+        let (server, address) = serve(&stand, &program, "serve");
+        let client = stand.start(&mut command(&stand, &program, &["ask", &address, "4", "200000"]));
+        stand.wait_until(Duration::from_secs(20), "rings carry", || json::sum(&stand.status(), "in_ring") > 100_000);
+        server.signal(libc::SIGQUIT);
+        let done = server.finish();
+        assert_eq!(done.status.code(), Some(2), "{done}");
+        for part in ["SIGQUIT: quit", "main.serve(", "main.answer("] {
+            assert!(done.stderr.contains(part), "{part}: {done}");
+        }
+        assert!(!done.stderr.contains("fatal error"), "{done}");
+        drop(client);
+    }
+}
+
+/// With GOTRACEBACK=crash each thread tells its own, and the process ends by SIGABRT, for a core
+/// dump.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_crash_for_a_core_dump_ends() {
+    use std::os::unix::process::ExitStatusExt;
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-core", &[("GOTRACEBACK", "crash")]).limit(Duration::from_secs(40));
+        let done = stand.run(&mut command(&stand, &program, &["crash"]));
+        assert_eq!(done.status.signal(), Some(libc::SIGABRT), "{done}");
+        assert!(done.stderr.contains("[running]") && done.stderr.contains("main.crash("), "{done}");
     }
 }
 
@@ -214,7 +266,8 @@ fn a_client_speaks_with_redis() {
     }
 }
 
-/// A connection that was carried goes on in a child: in Go, in C with the library, in C out of its reach.
+/// A connection that was carried goes on in a child: in Go, in C with the library, in C out of its
+/// reach.
 #[test]
 #[ignore = "test-all: Go is asked for by name"]
 fn a_child_goes_on_with_a_connection() {
@@ -247,8 +300,8 @@ fn a_program_replaces_itself() {
     }
 }
 
-/// Whoever executes what the kernel refuses to execute hears of it, and what is executed by a descriptor
-/// that is closed then is executed.
+/// Whoever executes what the kernel refuses to execute hears of it, and what is executed by a
+/// descriptor that is closed then is executed.
 #[test]
 #[ignore = "test-all: Go is asked for by name"]
 fn what_cannot_be_loaded_is_executed_as_ever() {
@@ -287,6 +340,18 @@ fn a_shell_starts_static_programs() {
     assert!(report.sum("ring_in") > 2 * report.sum("tcp_in"), "{done}");
 }
 
+/// Unasked: those with a dynamic linker are reached; a static one is not, since debuggers would not
+/// find its file.
+#[test]
+fn unasked_those_with_a_dynamic_linker_are_reached() {
+    for kind in [CGO, PIE, STATIC] {
+        let Some(program) = program(kind) else { continue };
+        let stand = Stand::shimmed("go-unasked", &[]);
+        run(&stand, &program, &["echo", "4", "300"]);
+        assert_eq!(stand.report().sum("ring_in") > 0, kind != STATIC, "{}", program.display());
+    }
+}
+
 #[test]
 fn what_the_user_switches_off_is_left_alone() {
     for program in KINDS.into_iter().filter_map(program) {
@@ -304,6 +369,38 @@ fn what_has_c_code_beside_the_runtime_is_left_alone() {
         for word in ["echo", "exec", "signals"] {
             nowhere(&program, &[word], &[]);
         }
+    }
+}
+
+/// What loads code of its own into the process: its calls would pass the library by.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn what_can_load_plugins_is_left_alone() {
+    if let Some(program) = program(PLUGINS) {
+        nowhere(&program, &["echo", "4", "200"], &[]);
+        nowhere(&program, &["exec"], &[]);
+    }
+}
+
+/// Programs that would run with more rights than their user are executed as they are: by `ginnel
+/// run`, and by what runs under it.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn what_has_more_rights_is_left_alone() {
+    if !is_root() {
+        return skip("set-user-id programs in Go", "only root can make another's");
+    }
+    for program in KINDS.into_iter().filter_map(program) {
+        let set_id = program.with_file_name(format!("{}-u", program.file_name().expect("a name").to_string_lossy()));
+        build::copy_program(&program, &set_id);
+        std::os::unix::fs::chown(&set_id, Some(65534), Some(65534)).expect("root may");
+        std::fs::set_permissions(&set_id, std::os::unix::fs::PermissionsExt::from_mode(0o6755)).expect("its mode");
+        let stand = stand("go-set-id", &[]);
+        let done = run(&stand, &set_id, &["whoami"]);
+        assert!(done.stderr.contains("set-user-id"), "{done}");
+        let shell = stand.run(&mut command(&stand, Path::new("/bin/sh"), &["-c", &format!("{} echo 4 200", set_id.display())]));
+        assert!(shell.success() && shell.stdout.ends_with("OK\n"), "{shell}");
+        assert_eq!(stand.report().sum("ring_in"), 0, "{}", program.display());
     }
 }
 

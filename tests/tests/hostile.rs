@@ -1,7 +1,9 @@
-//! A peer that means harm: it has the segment and writes into it whatever it likes. Connections may be lost, with ECONNRESET and a reason that is counted; nobody crashes, hangs, spins,
-//! or touches anything outside.
+//! A peer that means harm: it has the segment and writes into it whatever it likes. Connections may
+//! be lost, with ECONNRESET and a reason that is counted; nobody crashes, hangs, spins, or touches
+//! anything outside.
 //!
-//! `chosen`: one thing each that once went wrong. `random`: everything at once, for a while, under programs at work.
+//! `chosen`: one thing each that once went wrong. `random`: everything at once, for a while, under
+//! programs at work.
 
 use ginnel_tests::spoil::{PAGE, SMALL, Spoiler};
 use ginnel_tests::{Running, Stand, build};
@@ -17,7 +19,8 @@ const GROWN: u64 = 0x010;
 const RINGS: u64 = 0x080;
 const HEAD: u64 = 0x100;
 
-/// A program that waits with a connection in a ring, in a segment whose last pages hold all there is.
+/// A program that waits with a connection in a ring, in a segment whose last pages hold all there
+/// is.
 fn hostage(what: &str, settings: &[(&str, &str)]) -> (Stand, Spoiler, Running) {
     let mut all = vec![("GINNEL_RING", "4096")];
     all.extend_from_slice(settings);
@@ -41,7 +44,8 @@ fn outcome(stand: &Stand, mut running: Running) -> (String, bool) {
     (said, corrupt)
 }
 
-/// The next ring is said to begin behind what was read already: as many bytes were copied as both rings hold, out of the smaller one and what lies behind it.
+/// The next ring is said to begin behind what was read already: as many bytes were copied as both
+/// rings hold, out of the smaller one and what lies behind it.
 #[test]
 fn a_ring_that_begins_in_the_past_is_not_read_beyond_its_end() {
     let (stand, spoiler, running) = hostage("reads", &[]);
@@ -61,7 +65,8 @@ fn a_ring_that_begins_in_the_past_is_not_read_beyond_its_end() {
     assert!(corrupt, "status does not say why");
 }
 
-/// A FIFO that was written to, and a waiter's page that says that nobody wrote: whoever slept there found it readable for ever.
+/// A FIFO that was written to, and a waiter's page that says that nobody wrote: whoever slept there
+/// found it readable for ever.
 fn sleeps_again(what: &str) {
     let (stand, spoiler, mut running) = hostage(what, &[]);
     running.signal(libc::SIGUSR1);
@@ -87,7 +92,8 @@ fn a_poll_sleeps_again_after_a_false_alarm() {
     sleeps_again("polls");
 }
 
-/// Urgent data sent past the shim, while a ring carries: it cannot be thrown away as wake-ups are, and kept the socket readable for ever.
+/// Urgent data sent past the shim, while a ring carries: it cannot be thrown away as wake-ups are,
+/// and kept the socket readable for ever.
 #[test]
 fn urgent_data_past_the_shim_ends_the_connection() {
     for settings in [&[][..], &[("GINNEL_TOKENS", "1")]] {
@@ -99,7 +105,8 @@ fn urgent_data_past_the_shim_ends_the_connection() {
     }
 }
 
-/// Words of a channel that an end looks at: its head, and each direction as far as words are in use.
+/// Words of a channel that an end looks at: its head, and each direction as far as words are in
+/// use.
 fn words() -> Vec<u64> {
     let head = [0x000, 0x008, 0x010, 0x018, 0x020, 0x028, 0x030, 0x040, 0x050, 0x060, 0x068];
     let each = [
@@ -224,7 +231,8 @@ fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
     assert!(lost > 0, "{name}: seed {seed}: the attack did nothing: {done}");
 }
 
-/// The same over the ledger, by somebody who has it mapped: nobody but processes of the same user, and before they left it those that gave the user up.
+/// The same over the ledger, by somebody who has it mapped: nobody but processes of the same user,
+/// and before they left it those that gave the user up.
 fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
     let _permit = ginnel_tests::permit::cpu(1);
     let mut all = vec![("GINNEL_SIZE", "67108864")];
@@ -277,7 +285,8 @@ fn random_garbage_under_random_switches() {
     random("chaos", &[("GINNEL_CHAOS", "5:40"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")], 6, ginnel_tests::seed());
 }
 
-/// Unmodified nginx and wrk meanwhile. nginx serves on, and none of its processes has ended; wrk ends as it should, errors or not.
+/// Unmodified nginx and wrk meanwhile. nginx serves on, and none of its processes has ended; wrk
+/// ends as it should, errors or not.
 #[test]
 fn nginx_lives_through_random_garbage() {
     let _permit = ginnel_tests::permit::cpu(1);

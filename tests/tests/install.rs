@@ -28,7 +28,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Is all there that is installed? (A tree that was built for a part of the tests lacks the rest.)
 pub fn is_built(what: &str) -> bool {
-    let missing = ["ginnel", "ginneld", "ginnel-prover", "ginnel-bench", "ginnel-go-loader"]
+    let missing = ["ginnel", "ginneld", "ginnel-prover", "ginnel-broker", "ginnel-bench", "ginnel-go-loader"]
         .into_iter()
         .find(|name| !build::release_dir().join(name).exists());
     if let Some(name) = missing {
@@ -55,6 +55,9 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
         "bin/ginnel-prover",
         "share/man/man8/ginnel-prover.8",
         "lib/systemd/system/ginnel-prover.service",
+        "bin/ginnel-broker",
+        "share/man/man8/ginnel-broker.8",
+        "lib/systemd/system/ginnel-broker.service",
         "share/bash-completion/completions/ginnel",
         "share/zsh/site-functions/_ginnel",
         "share/fish/vendor_completions.d/ginnel.fish",
@@ -67,6 +70,12 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     ] {
         assert!(place.join(file).is_file(), "{file} is missing");
     }
+    // Each dynamic linker finds its own library: glibc's by these links.
+    for folder in ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"] {
+        assert!(place.join("lib/ginnel").join(folder).join("libginnel_shim.so").is_file(), "{folder}");
+    }
+    let musl = place.join("lib/ginnel/$LIB/libginnel_shim.so");
+    assert_eq!(musl.is_file(), build::shim_of_either().is_file());
     let unit = std::fs::read_to_string(place.join("lib/systemd/system/ginneld.service")).expect("there");
     assert!(unit.contains("ExecStart=/opt/ginnel/bin/ginneld\n"), "{unit}");
 

@@ -1,5 +1,5 @@
-//! A hundred thousand short connections in a row leave nothing behind: no descriptor or memory of the process, no memory of the segment, no place in
-//! the table where ends meet.
+//! A hundred thousand short connections in a row leave nothing behind: no descriptor or memory of
+//! the process, no memory of the segment, no place in the table where ends meet.
 
 use ginnel_tests::{Stand, build};
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! One executable of all tests in this folder: it is linked once, and tests that wait overlap across files.
-//! One file's tests, or one: `cargo test -p ginnel-tests programs::half_close`.
+//! One executable of all tests in this folder: it is linked once, and tests that wait overlap
+//! across files. One file's tests, or one: `cargo test -p ginnel-tests programs::half_close`.
 
 mod bad_input;
+mod broker;
 mod c_libraries;
 mod conformance;
 mod containers;
@@ -14,6 +15,8 @@ mod install;
 mod leaks;
 mod memory;
 mod mpi;
+mod mpi4py;
+mod musl;
 mod packages;
 mod path;
 mod pid_namespaces;
@@ -22,9 +25,13 @@ mod possession;
 mod preloads;
 mod privileges;
 mod programs;
+mod rpms;
 mod rules;
 mod served;
 mod service;
+mod sleepers;
 mod switching;
+mod turns;
+mod ucx;
 mod uring;
 mod users;

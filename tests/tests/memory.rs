@@ -34,8 +34,8 @@ fn limited(stand: &Stand, limit: &MemoryLimit, words: &[&OsStr]) -> Command {
     command
 }
 
-/// 64 streams where TCP lives with 48 MB: rings that had all the memory that there is would have the
-/// programs killed.
+/// 64 streams where TCP lives with 48 MB: rings that had all the memory that there is would have
+/// the programs killed.
 #[test]
 fn many_streams_under_a_limit_that_tcp_lives_with() {
     let what = "many streams under a limit";

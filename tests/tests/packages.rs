@@ -1,5 +1,5 @@
-//! `make packages`, and what the packages do in clean roots of Debian: installed, used, upgraded with
-//! connections open, removed, purged.
+//! `make packages`, and what the packages do in clean roots of Debian: installed, used, upgraded
+//! with connections open, removed, purged.
 
 use ginnel_tests::host::Host;
 use ginnel_tests::{build, debian, permit, skip};
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// What an administrator has before: a system, and programs to accelerate.
 const BASE: [&str; 7] = ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "python3-minimal", "iproute2"];
 
-/// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot be.
+/// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot
+/// be.
 pub fn portable() -> Option<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,6 +48,7 @@ fn packages(revision: &str) -> Option<PathBuf> {
         "crates/capi/include",
         "crates/cache-capi/include",
         "crates/cache-capi/python",
+        "crates/capi/python/ginnel",
         "driver",
     ]
     .map(|path| source.join(path));
@@ -77,8 +79,8 @@ fn both() -> Option<&'static [PathBuf; 2]> {
     BOTH.get_or_init(|| Some([packages("1")?, packages("2")?])).as_ref()
 }
 
-/// All files of the system's that packages and their scripts could leave behind, but for what apt and
-/// dpkg, the users' list and the journal keep.
+/// All files of the system's that packages and their scripts could leave behind, but for what apt
+/// and dpkg, the users' list and the journal keep.
 const FILES: &str = "find /etc /usr /var/lib /run/ginnel /dev/shm -xdev \\( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd \
     -o -path /etc/.pwd.lock -o -name '*-' -o -path /var/lib/redis -o -path /etc/ld.so.cache \\) -prune -o -type f -print -o -type l -print \
     -o -type d -print 2>/dev/null | sort";
@@ -143,7 +145,9 @@ fn lives_in(suite: &str) {
     let during = host.said(FILES);
     assert!(["/usr/bin/ginnel", "/run/ginnel", "/etc/ginnel/ginneld.toml"].iter().all(|file| during.contains(file)), "{during}");
     assert_eq!(host.said("systemctl is-active ginneld").trim(), "active", "the daemon runs, as its own user");
-    assert_eq!(host.sh("systemctl is-enabled ginnel-prover").out.trim(), "disabled", "it is there, and enabled by hand");
+    for service in ["ginnel-prover", "ginnel-broker"] {
+        assert_eq!(host.sh(&format!("systemctl is-enabled {service}")).out.trim(), "disabled", "it is there, and enabled by hand");
+    }
     assert_eq!(host.said("ps -o user= -C ginneld || stat -c %U /proc/$(pidof ginneld)").trim(), "ginnel");
     assert!(host.said("ginnel doctor").contains("serves segment default"), "the command finds what the daemon serves");
     host.must("test -e /usr/share/man/man1/ginnel-run.1.gz -a -e /usr/share/bash-completion/completions/ginnel");
@@ -154,7 +158,7 @@ fn lives_in(suite: &str) {
     crate::service::assert_carried(&host.said("cat /tmp/report"), 90);
 
     // As far as this kernel lets it, which is not what is looked at here.
-    let _ = host.sh("systemctl start ginnel-prover");
+    let _ = host.sh("systemctl start ginnel-prover ginnel-broker");
     switch_and_cache(&host);
     upgraded(&host);
     assert_eq!(host.said("systemctl is-active ginnel-switch ginnel-cache@redis").trim(), "active\nactive");
@@ -164,7 +168,7 @@ fn lives_in(suite: &str) {
     assert!(!host.path("/etc/systemd/system/redis-server.service.d").exists(), "the drop-in went with the command");
     host.must("test -e /etc/ginnel/ginneld.toml && ! test -e /usr/bin/ginneld && systemctl restart redis-server");
     assert_ne!(host.sh("systemctl is-active ginneld").code, 0);
-    for service in ["ginnel-prover", "ginnel-switch", "ginnel-cache@redis"] {
+    for service in ["ginnel-prover", "ginnel-broker", "ginnel-switch", "ginnel-cache@redis"] {
         assert_ne!(host.sh(&format!("systemctl is-active {service}")).code, 0, "{service} was stopped");
     }
     // What the administrator wrote is the administrator's.
@@ -232,8 +236,8 @@ fn the_packages_live_and_go_in_debian_13() {
     lives_in("trixie");
 }
 
-/// Programs in C, compiled with what the headers' package has, and run with what the libraries' have;
-/// and one in Python.
+/// Programs in C, compiled with what the headers' package has, and run with what the libraries'
+/// have; and one in Python.
 fn compiled_in(suite: &str) {
     let _permit = permit::cpu(1);
     let Some([one, _]) = both() else { return };
@@ -243,13 +247,15 @@ fn compiled_in(suite: &str) {
     let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
     let before = host.said(FILES);
     let crates = build::tests_dir().parent().expect("it lies in the source tree").join("crates");
-    for source in ["capi/tests/programs/objects.c", "cache-capi/tests/client.c", "cache-capi/tests/client.py"] {
+    for source in
+        ["capi/tests/programs/objects.c", "capi/tests/python/objects.py", "cache-capi/tests/client.c", "cache-capi/tests/client.py"]
+    {
         let source = crates.join(source);
         let to = Path::new("/tmp").join(source.file_name().expect("a file")).display().to_string();
         std::fs::copy(source, host.path(&to)).expect("copied");
     }
     host.must(
-        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb python3-ginnel-cache_*.deb ginnel-cache_*.deb",
+        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb python3-ginnel_*.deb python3-ginnel-cache_*.deb ginnel-cache_*.deb",
     );
     host.must("cd /tmp && cc -std=c11 -D_GNU_SOURCE -Wall -Werror objects.c $(pkg-config --cflags --libs ginnel) -o objects");
     host.must("cd /tmp && cc -std=c11 -Wall -Werror client.c $(pkg-config --cflags --libs ginnel-cache) -o client");
@@ -260,11 +266,12 @@ fn compiled_in(suite: &str) {
             && host.said("ldd /tmp/client").contains("libginnel_cache_client.so.0 => /lib/")
     );
     host.must("/tmp/objects");
+    host.must("python3 -B /tmp/objects.py");
     host.must("systemd-run --quiet ginnel-cache -u root -s /tmp/cache.sock && for _ in $(seq 100); do test -S /tmp/cache.sock && break; sleep 0.05; done");
     assert_eq!(host.said("/tmp/client /tmp/cache.sock").trim(), "direct 3 asked 2");
     assert_eq!(host.said("python3 /tmp/client.py /tmp/cache.sock").trim(), "direct 2 asked 4");
     host.must("systemctl list-units --plain --no-legend 'run-*.service' | cut -d ' ' -f 1 | xargs systemctl stop; rm -rf /dev/shm/ginnel-*");
-    host.must("dpkg --purge libginnel-dev libginnel0 python3-ginnel-cache libginnel-cache-client0 ginnel-cache");
+    host.must("dpkg --purge libginnel-dev libginnel0 python3-ginnel python3-ginnel-cache libginnel-cache-client0 ginnel-cache");
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let (before, after) = (lines(&before), lines(&host.said(FILES)));
     assert_eq!(after.difference(&before).collect::<Vec<_>>(), [""; 0], "left behind");
@@ -282,8 +289,8 @@ fn programs_in_c_are_compiled_and_run_in_debian_13() {
     compiled_in("trixie");
 }
 
-/// The driver's package, beside the headers of a release's kernel: DKMS builds it as it is installed,
-/// and takes it away with it.
+/// The driver's package, beside the headers of a release's kernel: DKMS builds it as it is
+/// installed, and takes it away with it.
 fn driver_in(suite: &str) {
     let _permit = permit::cpu(2);
     let Some([one, _]) = both() else { return };
@@ -328,6 +335,7 @@ fn the_directory_is_an_apt_repository() {
         "ginnel-cache",
         "libginnel0",
         "libginnel-dev",
+        "python3-ginnel",
         "python3-ginnel-cache",
         "libginnel-cache-client0",
     ] {

@@ -1,4 +1,5 @@
-//! The network path of a connection in a ring is cut: the ring stops as TCP would have, and both go on once the path is mended. Where it is not, the connection ends as on TCP.
+//! The network path of a connection in a ring is cut: the ring stops as TCP would have, and both go
+//! on once the path is mended. Where it is not, the connection ends as on TCP.
 
 use ginnel_tests::{Crowd, Running, Stand, build, netns, port};
 use std::path::Path;
@@ -10,9 +11,11 @@ const PORT: &str = "4711";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A stream that stands so long has stopped: its writer writes every few milliseconds.
 const STANDSTILL: Duration = Duration::from_secs(3);
-/// So long after the cut it stands at the latest, the standstill included: five seconds are promised on an idle machine.
+/// So long after the cut it stands at the latest, the standstill included: five seconds are
+/// promised on an idle machine.
 const SOON: Duration = Duration::from_secs(20);
-/// A connection whose path stays cut ends so much later in a ring than on TCP at the latest: the cut has to be noticed before TCP's own time begins to count.
+/// A connection whose path stays cut ends so much later in a ring than on TCP at the latest: the
+/// cut has to be noticed before TCP's own time begins to count.
 const LATER: Duration = Duration::from_secs(10);
 /// The kernel's keepalive is in its steady state after this.
 const STEADY: Duration = Duration::from_secs(6);
@@ -184,7 +187,8 @@ impl Doomed {
     }
 }
 
-/// The path of two connections of the same program, one on plain TCP and one in a ring, is cut for good: both ends of the second hear the same as those of the first, hardly later.
+/// The path of two connections of the same program, one on plain TCP and one in a ring, is cut for
+/// good: both ends of the second hear the same as those of the first, hardly later.
 fn stays_cut(way: &str) {
     let name = format!("stays-cut-{way}");
     if !has_nft(&name) {
@@ -260,7 +264,8 @@ fn who_has_both_gives_up_by_either() {
     stays_cut("either");
 }
 
-/// The probes of thousands of connections at one moment are more than the kernel's queue takes: those that it drops are not a cut.
+/// The probes of thousands of connections at one moment are more than the kernel's queue takes:
+/// those that it drops are not a cut.
 #[test]
 #[ignore = "test-all: five thousand connections"]
 fn a_crowd_on_loopback_is_not_cut() {

@@ -1,4 +1,5 @@
-//! Programs in pid namespaces of their own, where their numbers say nothing outside: what they held is freed all the same.
+//! Programs in pid namespaces of their own, where their numbers say nothing outside: what they held
+//! is freed all the same.
 
 use ginnel_tests::{Stand, build, port};
 use std::os::unix::process::CommandExt;
@@ -72,7 +73,8 @@ fn what_they_held_is_freed() {
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
 }
 
-/// An observer who may not write another user's list (root, a node's agent) knows after a while, too, who has ended in another pid namespace.
+/// An observer who may not write another user's list (root, a node's agent) knows after a while,
+/// too, who has ended in another pid namespace.
 #[test]
 fn an_observer_sees_who_has_ended() {
     const NOBODY: u32 = 65534;

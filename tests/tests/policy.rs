@@ -1,4 +1,5 @@
-//! The user's policy keeps connections on TCP, by address, port and program, and `ginnel status` says so.
+//! The user's policy keeps connections on TCP, by address, port and program, and `ginnel status`
+//! says so.
 
 use ginnel_tests::{Crowd, Stand, build, skip};
 
@@ -46,7 +47,8 @@ fn and_status_says_why() {
     }
 }
 
-/// A server on `port` and a client of it, each with rules of its own; how many ends are on rings in both directions, and how many say that they are denied.
+/// A server on `port` and a client of it, each with rules of its own; how many ends are on rings in
+/// both directions, and how many say that they are denied.
 fn ends(port: &str, rules: [&str; 2]) -> [usize; 2] {
     let stand = Stand::shimmed("policy-port", &[]);
     let command = |side: usize, program: &std::path::Path| {

@@ -62,8 +62,8 @@ fn file_of_all(place: &Stand) -> String {
     segment
 }
 
-/// What the client said, and what the stranger, in a segment. `exchanges`: how many connections, and
-/// how many exchanges on each.
+/// What the client said, and what the stranger, in a segment. `exchanges`: how many connections,
+/// and how many exchanges on each.
 fn attacked(place: &Stand, segment: &str, policy: &str, exchanges: [&str; 2]) -> (String, String) {
     fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     // Where another user may run it.
@@ -145,8 +145,8 @@ fn a_stranger_in_a_segment_of_ginneld_gets_nothing_and_sees_no_count() {
     assert!(last(&stranger, "proofs") > 0, "{stranger}");
 }
 
-/// Both ends in one program, root's. With `shared` a child has the socket before it is connected, and
-/// looks all the while whether it is under repair.
+/// Both ends in one program, root's. With `shared` a child has the socket before it is connected,
+/// and looks all the while whether it is under repair.
 const ENDS: &str = "import os, socket, sys, threading
 listener = socket.create_server(('127.0.0.1', 0))
 def serve(c):
@@ -178,8 +178,8 @@ os.close(go)
 if sys.argv[1] == 'shared':
     os.wait()";
 
-/// Root's repair of a socket would give whoever has it too what only CAP_NET_ADMIN may do (a port that is
-/// another's, for one).
+/// Root's repair of a socket would give whoever has it too what only CAP_NET_ADMIN may do (a port
+/// that is another's, for one).
 #[test]
 fn a_socket_that_a_child_had_before_it_was_connected_is_not_put_under_repair() {
     if !possible("a shared socket") || !ginnel_tcp::proof::can_prove_by_itself() {

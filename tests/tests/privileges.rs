@@ -1,4 +1,5 @@
-//! Processes that give up root: what they had of root's is gone, and they are carried as what they have become.
+//! Processes that give up root: what they had of root's is gone, and they are carried as what they
+//! have become.
 
 use ginnel_tests::{Stand, build, is_root, json, skip};
 use std::fs;
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// In a mount namespace of its own, with an empty `/dev/shm`: nginx as root with workers of www-data, a client of each of the two users.
+/// In a mount namespace of its own, with an empty `/dev/shm`: nginx as root with workers of
+/// www-data, a client of each of the two users.
 ///
 ///     sh -c SCRIPT sh PLACE GINNEL PORT
 const SCRIPT: &str = r#"
@@ -34,7 +36,8 @@ kill -QUIT $nginx; wait $nginx; echo "nginx $?" >>"$place/out/ends"
 stat -c '%u %a %n' /dev/shm/ginnel-0 /dev/shm/ginnel-33 /dev/shm/ginnel-*/sockets-* >"$place/out/modes"
 "#;
 
-/// Asks for one page again and again, and says when it has; with a file, it goes on until that is gone.
+/// Asks for one page again and again, and says when it has; with a file, it goes on until that is
+/// gone.
 const CLIENT: &str = "import os, socket, sys, time
 s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 s.settimeout(20)
@@ -110,16 +113,16 @@ fn nginxs_workers_are_carried_as_their_own_user() {
     assert!(!log.contains("exited on signal"), "{log}");
 }
 
-/// Root's process becomes www-data in some way, in a mount namespace with an empty `/dev/shm`. Prints
-/// whose ledgers it has mapped then.
+/// Root's process becomes www-data in some way, in a mount namespace with an empty `/dev/shm`.
+/// Prints whose ledgers it has mapped then.
 const BECOMES: &str = r#"
 mount -t tmpfs -o mode=1777 none /dev/shm || exit 90
 unset GINNEL_DIR GINNEL_SEGMENT; export GINNEL_AFTER=0
 exec "$1" run -- python3 -c "$2"
 "#;
 
-/// A connection to itself is carried first; the ways follow. `handler`: a signal's handler gives root
-/// up in the midst of changes of groups.
+/// A connection to itself is carried first; the ways follow. `handler`: a signal's handler gives
+/// root up in the midst of changes of groups.
 const WAYS: &str = "import ctypes, os, signal, socket, threading
 l = socket.create_server(('127.0.0.1', 0))
 c = socket.create_connection(l.getsockname())
@@ -201,8 +204,9 @@ os.waitpid(worker, 0)
 print(subprocess.run([sys.argv[1], 'status', '--json'], capture_output=True, text=True).stdout)
 ";
 
-/// Where root's process could not join its segment, or the process table has no room for a child, nothing of
-/// root's stays mapped or open: nobody would give it back when the child becomes another user.
+/// Where root's process could not join its segment, or the process table has no room for a child,
+/// nothing of root's stays mapped or open: nobody would give it back when the child becomes another
+/// user.
 #[test]
 fn who_is_not_carried_keeps_nothing_either() {
     if !is_root() {
@@ -228,7 +232,8 @@ fn who_is_not_carried_keeps_nothing_either() {
     }
 }
 
-/// The attack itself: a worker that gave up root looks for root's ledger and segment, and moves the ring of the root process to other memory of that.
+/// The attack itself: a worker that gave up root looks for root's ledger and segment, and moves the
+/// ring of the root process to other memory of that.
 #[test]
 fn a_worker_writes_nowhere_in_its_parents_memory() {
     if !is_root() {
@@ -239,13 +244,15 @@ fn a_worker_writes_nowhere_in_its_parents_memory() {
         let done = stand.run(stand.command(build::program("worker_attacks")).arg(way));
         assert!(done.success(), "{way}: {done}");
         assert!(done.stdout.contains("untouched"), "{way}: {done}");
-        // Without the change of the user it is one user's ledger, which it may write: the numbers are bounded all the same.
+        // Without the change of the user it is one user's ledger, which it may write: the numbers
+        // are bounded all the same.
         assert_eq!(done.stdout.contains("no map"), way == "changed", "{way}: {done}");
     }
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
 }
 
-/// A directory, or a ledger, that is another's or open to others: the program runs on TCP, and says why where it is asked to.
+/// A directory, or a ledger, that is another's or open to others: the program runs on TCP, and says
+/// why where it is asked to.
 #[test]
 fn what_others_may_write_is_not_used() {
     let cases: [(&str, u32, &str); 3] =

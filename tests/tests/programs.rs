@@ -1,5 +1,5 @@
-//! Small programs, each of which checks one behaviour of sockets: they hold on plain TCP, say the same under the shim, and
-//! there bytes have gone through rings. See `tests/programs`.
+//! Small programs, each of which checks one behaviour of sockets: they hold on plain TCP, say the
+//! same under the shim, and there bytes have gone through rings. See `tests/programs`.
 
 use ginnel_tests::Stand;
 use ginnel_tests::programs::{all, says, says_plainly, stand, ways};
@@ -21,7 +21,8 @@ fn same_under_the_shim(name: &str) {
     assert!(carried > 0 || stays, "{name}: no byte went through a ring in any way");
 }
 
-/// One end gives up what it had of its user's ledger and segment before the connection is made, and can have none of its own here.
+/// One end gives up what it had of its user's ledger and segment before the connection is made, and
+/// can have none of its own here.
 const ON_TCP_AS_ROOT: [&str; 2] = ["chroot_child", "other_user"];
 
 macro_rules! programs {
@@ -78,6 +79,7 @@ programs! {
     edge_once
     edge_short_reads
     edge_short_writes
+    edges_of_pieces
     ends_beside_room
     epoll_across_fork
     exclusive
@@ -120,7 +122,9 @@ programs! {
     oneshot
     oneshot_across_exec
     oneshot_threads
+    order_across_carriers
     order_of_events
+    order_of_two_looks
     other_user
     out_of_band
     outlives_its_number
@@ -186,8 +190,9 @@ fn each_is_listed() {
     }
 }
 
-/// As users have it: a connection is no candidate before it has been used a little. What becomes of it until then (copied, inherited, passed, corked,
-/// closed, used by many threads) is the same; and what is used for longer comes into a ring.
+/// As users have it: a connection is no candidate before it has been used a little. What becomes of
+/// it until then (copied, inherited, passed, corked, closed, used by many threads) is the same; and
+/// what is used for longer comes into a ring.
 #[test]
 fn a_little_use_comes_first() {
     let mut carried = 0;
@@ -229,7 +234,8 @@ fn an_exec_that_fails_leaves_connections_in_rings() {
     assert!(stand.report().ring_bytes() > 90_000, "{:?}", stand.report());
 }
 
-/// After thousands of connections, clean and broken ones, and after every process has ended, all of the segment is free.
+/// After thousands of connections, clean and broken ones, and after every process has ended, all of
+/// the segment is free.
 #[test]
 fn no_memory_of_the_segment_is_lost() {
     let stand = Stand::shimmed("memory", &[]);
@@ -251,7 +257,8 @@ fn no_memory_of_the_segment_is_lost() {
     stand.assert_nothing_lost(baseline);
 }
 
-/// Programs that end with their sockets open, one after the other, with nobody else about: their places are free again for the next ones, a few seconds later.
+/// Programs that end with their sockets open, one after the other, with nobody else about: their
+/// places are free again for the next ones, a few seconds later.
 #[test]
 fn those_that_leave_many_connections_leave_no_slot() {
     let stand = Stand::shimmed("slots", &[]);

@@ -1,5 +1,5 @@
-//! The rules of the design's section 2 that no program of `programs.rs` would miss, each in a situation that goes wrong without it. `docs/protocol.md` says which test stands for
-//! which rule.
+//! The rules of the design's section 2 that no program of `programs.rs` would miss, each in a
+//! situation that goes wrong without it. `docs/protocol.md` says which test stands for which rule.
 
 use ginnel_tests::{Stand, build};
 use std::time::Duration;

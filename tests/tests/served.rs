@@ -1,4 +1,5 @@
-//! A segment that `ginneld` serves to programs of this host: the behaviour programs in it, which segment a name means, and what is no daemon, or lets nobody in.
+//! A segment that `ginneld` serves to programs of this host: the behaviour programs in it, which
+//! segment a name means, and what is no daemon, or lets nobody in.
 
 use ginnel_tests::daemon::Daemon;
 use ginnel_tests::{Done, Stand, build, is_root, permit, programs, skip};
@@ -23,8 +24,10 @@ fn run(stand: &Stand, name: &str) -> Done {
     done
 }
 
-/// The other end's service thread hears of a hand-over at once, whatever it and its program were doing when the connection moved: else a program without the library is started before its
-/// socket is given back to it, and reads a wake-up's byte. Seen in one of seven such runs where the machine is busy.
+/// The other end's service thread hears of a hand-over at once, whatever it and its program were
+/// doing when the connection moved: else a program without the library is started before its socket
+/// is given back to it, and reads a wake-up's byte. Seen in one of seven such runs where the
+/// machine is busy.
 #[test]
 fn hand_overs_are_heard_in_a_busy_machine() {
     let _permit = permit::cpu(2);
@@ -197,8 +200,8 @@ fn a_name_is_the_daemons_segment_where_it_serves_it() {
     assert!(removed.contains("is not removed from here") && daemon.socket().exists(), "{removed}");
 }
 
-/// Addresses that the host's configuration trusts are rules of the programs that join that segment, and
-/// of no others.
+/// Addresses that the host's configuration trusts are rules of the programs that join that segment,
+/// and of no others.
 #[test]
 fn what_the_configuration_trusts_is_a_rule_of_the_programs() {
     if !is_root() {

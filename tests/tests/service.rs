@@ -89,8 +89,8 @@ fn a_service_is_switched_on_and_off() {
     assert!(host.said("ginnel service disable redis-server").contains("was not switched on"));
 }
 
-/// A unit that closes all that can be closed, with a user of its own each time, is opened by as much
-/// as is needed, and then carries. Its filter ends the program for any call that is not in it.
+/// A unit that closes all that can be closed, with a user of its own each time, is opened by as
+/// much as is needed, and then carries. Its filter ends the program for any call that is not in it.
 #[test]
 fn a_narrow_sandbox_is_opened() {
     let _permit = permit::cpu(1);

@@ -1,6 +1,8 @@
-//! The random switching test, for a bounded time in each configuration. By hand and for longer: the program `switching`.
+//! The random switching test, for a bounded time in each configuration. By hand and for longer: the
+//! program `switching`.
 //!
-//! The seed is always the same here, so that a change is what makes a run fail; `GINNEL_SEED` sets another, and the program takes a new one each time.
+//! The seed is always the same here, so that a change is what makes a run fail; `GINNEL_SEED` sets
+//! another, and the program takes a new one each time.
 
 use ginnel_tests::switching::{Place, Run, line};
 use ginnel_tests::{Report, Stand, build, json, permit};
@@ -11,7 +13,8 @@ fn seed() -> u64 {
     std::env::var_os("GINNEL_SEED").map_or(1882389323479218, |_| ginnel_tests::seed())
 }
 
-/// Runs one configuration under the shim and holds what the shim reported against what must have happened.
+/// Runs one configuration under the shim and holds what the shim reported against what must have
+/// happened.
 fn under_the_shim(name: &str, place: Place, settings: &[(&str, &str)], check: impl Fn(&Report)) {
     let _permit = permit::cpu(2);
     let seed = seed();

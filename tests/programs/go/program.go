@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"runtime/trace"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,6 +53,7 @@ func main() {
 		"collect": collect, "threads": threads, "fault": fault, "deadlines": deadlines, "own": own,
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
+		"namespaces": namespaces, "trace": traces,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -245,6 +247,36 @@ func executes(words []string) {
 		check(strings.Contains(string(out), "grandchild true"), "the grandchild said", string(out))
 	}
 	<-done
+}
+
+// namespaces: children in namespaces of their own, which share this memory until they execute, or do not
+// (a user namespace), beside traffic. Needs root.
+func namespaces([]string) {
+	listener := listen()
+	go answer(listener)
+	done := make(chan bool)
+	go func() { rounds(listener.Addr().String(), 5000, 5); done <- true }()
+	for i := 0; i < 20; i++ {
+		for _, flags := range []uintptr{syscall.CLONE_NEWUTS, syscall.CLONE_NEWUSER | syscall.CLONE_NEWUTS} {
+			child := exec.Command(os.Args[0], "whoami", fmt.Sprint(i))
+			child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+			out, err := child.CombinedOutput()
+			must(err)
+			check(strings.HasSuffix(string(out), "OK\n"), "the child said", string(out))
+		}
+	}
+	<-done
+}
+
+// traces: the runtime's own events are written, beside traffic.
+func traces([]string) {
+	var out bytes.Buffer
+	must(trace.Start(&out))
+	listener := listen()
+	go answer(listener)
+	crowd(listener.Addr().String(), 8, 600)
+	trace.Stop()
+	check(out.Len() > 10000, "the trace is empty", out.Len())
 }
 
 // signals: told to the program, beside traffic; a preemption is a signal too.
@@ -556,7 +588,12 @@ func replace(words []string) {
 	raw, err := connection.(*net.TCPConn).SyscallConn()
 	must(err)
 	raw.Control(func(descriptor uintptr) {
-		must(syscall.Dup3(int(descriptor), 3, 0))
+		if descriptor != 3 {
+			must(syscall.Dup3(int(descriptor), 3, 0))
+		} else {
+			_, _, failed := syscall.Syscall(syscall.SYS_FCNTL, descriptor, syscall.F_SETFD, 0)
+			check(failed == 0, "F_SETFD", failed)
+		}
 		must(syscall.Exec(os.Args[0], []string{os.Args[0], "inherited"}, os.Environ()))
 	})
 }

@@ -1,7 +1,20 @@
-// A program that moves bytes, waits, accepts, connects, closes and changes its epoll sets by io_uring (liburing), beside ordinary calls on the same sockets. Its peers know
-// nothing of that. With "late" as the first argument a connection has been used by ordinary calls before there is a ring, and bytes are under way in both directions.
+// A program that moves bytes, waits, accepts, connects, closes and changes its epoll sets by
+// io_uring (liburing), beside ordinary calls on the same sockets. Its peers know nothing of that.
+// With "late" as the first argument a connection has been used by ordinary calls before there is a
+// ring, and bytes are under way in both directions. With "files" the ring is one of files alone
+// while connections are used by ordinary calls; "turn" goes on as "late" then.
 #include "../include/check.h"
+#include <fcntl.h>
 #include <liburing.h>
+#include <stddef.h>
+
+// What the library takes for granted of liburing (crates/shim/src/ops/uring.rs).
+_Static_assert(offsetof(struct io_uring, sq.khead) == 0, "head");
+_Static_assert(offsetof(struct io_uring, sq.kring_mask) == 16, "mask");
+_Static_assert(offsetof(struct io_uring, sq.sqes) == 56, "requests");
+_Static_assert(offsetof(struct io_uring, sq.sqe_tail) == 68, "made");
+_Static_assert(offsetof(struct io_uring, ring_fd) == 196, "descriptor");
+_Static_assert(sizeof(struct io_uring_sqe) == 64 && offsetof(struct io_uring_sqe, fd) == 4, "request");
 
 static struct io_uring ring;
 
@@ -87,13 +100,59 @@ static void late(void) {
     int fd = with_peer(peer_of_late);
     hear();
     put_pattern(fd, LATE, 4);
-    begin();
+    if (ring.ring_fd <= 0) begin();
     get(fd, LATE, 3);
     tell();
     exchange(fd);
     peer_ends();
     close(fd);
     io_uring_queue_exit(&ring);
+}
+
+enum { TURNS = 40 };
+
+static void peer_of_files(int fd) {
+    for (int i = 0; i < TURNS; i++) get_pattern(fd, 50000, i), put_pattern(fd, 50000, i + 1);
+}
+
+// Writes a piece of a file, makes sure of it and reads it, in one submission and in several.
+static void use_file(int file, int round) {
+    static char out[3000], in[3000];
+    memset(out, round, sizeof out);
+    off_t at = round * (off_t)sizeof out;
+    struct iovec piece = {out, sizeof out};
+    SUBMIT(1, io_uring_prep_writev, file, &piece, 1, at);
+    IS(io_uring_submit(&ring), 1);
+    IS(completed(1), (int)sizeof out);
+    SUBMIT(2, io_uring_prep_fsync, file, 0);
+    SUBMIT(3, io_uring_prep_read, file, in, sizeof in, at);
+    IS(io_uring_submit_and_wait(&ring, 2), 2);
+    int results = 0;
+    for (int i = 0; i < 2; i++) {
+        struct io_uring_cqe *cqe;
+        IS(io_uring_wait_cqe(&ring, &cqe), 0);
+        results += cqe->res;
+        io_uring_cqe_seen(&ring, cqe);
+    }
+    IS(results, (int)sizeof in);
+    IS(memcmp(in, out, sizeof in), 0);
+}
+
+// A ring that only knows a file: what connections carry stays as it is.
+static void files(void) {
+    int file = open(".", O_TMPFILE | O_RDWR, 0600);
+    if (file < 0) file = fileno(tmpfile());
+    int fd = with_peer(peer_of_files);
+    begin();
+    for (int i = 0; i < TURNS; i++) {
+        use_file(file, i);
+        put_pattern(fd, 50000, i);
+        use_file(file, TURNS + i);
+        get_pattern(fd, 50000, i + 1);
+    }
+    close(file);
+    peer_ends();
+    close(fd);
 }
 
 static void peer_of_sets(int fd) {
@@ -216,7 +275,10 @@ static void life(int listener) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && !strcmp(argv[1], "late")) late();
+    const char *first = argc > 1 ? argv[1] : "";
+    if (!strcmp(first, "files") || !strcmp(first, "turn")) files();
+    if (!strcmp(first, "files")) return 0;
+    if (!strcmp(first, "late") || !strcmp(first, "turn")) late();
     int listener = listen_on(&at);
     peer_of(peer_of_all);
     begin();

@@ -1,4 +1,5 @@
-//! `make conformance`: other people's test suites, plainly and under the shim, as a table and as `docs/compatibility.md`.
+//! `make conformance`: other people's test suites, plainly and under the shim, as a table and as
+//! `docs/compatibility.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use ginnel_tests::conformance::page::{self, Said};
-use ginnel_tests::conformance::{ALL, Outcome, SERVERS, compare};
+use ginnel_tests::conformance::{ALL, Outcome, SERVERS, Way, compare};
 
 /// Runs other people's test suites plainly and under the shim, and compares them test by test.
 #[derive(Parser)]
@@ -18,6 +19,17 @@ struct Args {
     /// Only parts whose name contains this; nothing is written down then
     #[arg(long, value_name = "TEXT")]
     part: Option<String>,
+    /// With wake-ups by tokens, rings of 4 KiB and no spinning, rather than the usual settings: the
+    /// page's second table
+    #[arg(long)]
+    hard: bool,
+    /// Where suites are fetched and built: a folder that every user may enter [default:
+    /// target/conformance]
+    #[arg(long, value_name = "FOLDER")]
+    base: Option<PathBuf>,
+    /// Runs nothing, and writes the page from what earlier runs left in the folder
+    #[arg(long, requires = "page")]
+    no_run: bool,
     /// Writes the page here
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
@@ -42,23 +54,25 @@ fn run(args: &Args) -> Result<bool> {
         let names = ALL.map(|(name, ..)| name);
         ensure!(names.contains(&name.as_str()), "no suite {name:?}; there are: {}", names.join(", "));
     }
-    let base = ginnel_tests::build::release_dir().with_file_name("conformance");
+    let base = args.base.clone().unwrap_or_else(|| ginnel_tests::build::release_dir().with_file_name("conformance"));
+    let way = if args.hard { Way::Hard } else { Way::Usual };
     let mut good = true;
     let before = args.page.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-    let mut rows = Vec::new();
+    let (mut rows, mut hard) = (Vec::new(), Vec::new());
     for (name, source, prepare) in ALL {
         let dir = base.join(name.to_lowercase().replace(' ', "-"));
         fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        let record = dir.join("outcome.json");
-        if args.only.is_empty() || args.only.iter().any(|only| only == name) {
+        let (usual, hardly) = (dir.join("outcome.json"), dir.join("outcome-hard.json"));
+        let record = if args.hard { &hardly } else { &usual };
+        if !args.no_run && (args.only.is_empty() || args.only.iter().any(|only| only == name)) {
             eprintln!("{name}: fetched and built where it is not yet there");
             if args.part.is_none() {
-                let _ = fs::remove_file(&record);
+                let _ = fs::remove_file(record);
             }
             let outcome = prepare(&dir).and_then(|mut suite| {
                 suite.parts.retain(|part| args.part.as_ref().is_none_or(|text| part.name.contains(text)));
                 ensure!(!suite.parts.is_empty(), "it has no such part");
-                compare(&suite, &|line| eprintln!("{name}: {line}"))
+                compare(&suite, way, &|line| eprintln!("{name}: {line}"))
             });
             match outcome {
                 Ok(outcome) if args.part.is_some() => {
@@ -68,7 +82,7 @@ fn run(args: &Args) -> Result<bool> {
                 }
                 Ok(outcome) => {
                     good &= is_good(name, &outcome);
-                    fs::write(&record, serde_json::to_string_pretty(&outcome)?).with_context(|| record.display().to_string())?;
+                    fs::write(record, serde_json::to_string_pretty(&outcome)?).with_context(|| record.display().to_string())?;
                 }
                 Err(error) => {
                     good = false;
@@ -76,19 +90,21 @@ fn run(args: &Args) -> Result<bool> {
                 }
             }
         }
-        rows.push((name, source, read(&record).map(Said::Outcome).or_else(|| Said::before(&before, name))));
+        rows.push((name, source, read(&usual).map(Said::Outcome).or_else(|| Said::before(&before, name))));
+        hard.push((name, source, read(&hardly).map(Said::Outcome).or_else(|| Said::before_hard(&before, name))));
     }
     if args.part.is_none() {
-        println!("{}", page::table(&rows));
+        println!("{}", page::table(if args.hard { &hard } else { &rows }));
         if let Some(path) = &args.page {
-            fs::write(path, page::page(&rows)).with_context(|| path.display().to_string())?;
+            fs::write(path, page::page(&rows, &hard)).with_context(|| path.display().to_string())?;
             println!("written: {}", path.display());
         }
     }
     Ok(good)
 }
 
-/// All of it was compared, and nothing is worse; and of our own scripts everything works, where their programs are.
+/// All of it was compared, and nothing is worse; and of our own scripts everything works, where
+/// their programs are.
 fn is_good(name: &str, outcome: &Outcome) -> bool {
     outcome.missing.is_empty() && outcome.worse == 0 && (name != SERVERS || outcome.failed == 0)
 }

@@ -1,4 +1,5 @@
-//! The crash test by hand: `cargo run --release -p ginnel-tests --bin crash -- --count 5000 [--seed N]`.
+//! The crash test by hand: `cargo run --release -p ginnel-tests --bin crash -- --count 5000 [--seed
+//! N]`.
 
 use ginnel_tests::crash::check;
 

@@ -1,4 +1,5 @@
-//! Random programs, plainly and under the shim, every answer compared. See `ginnel_tests::differential`.
+//! Random programs, plainly and under the shim, every answer compared. See
+//! `ginnel_tests::differential`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,8 +21,8 @@ struct Args {
     /// This seed alone
     #[arg(long)]
     seed: Option<u64>,
-    /// In this mode alone: fifo, no-spin, tokens, tiny, deaf, chaos, idle or plain [default: fifo and one of those
-    /// up to chaos, in turn]
+    /// In this mode alone: fifo, no-spin, tokens, tiny, deaf, chaos, idle or plain [default: fifo
+    /// and one of those up to chaos, in turn]
     #[arg(long, value_parser = |name: &str| Mode::named(name).ok_or("no such mode"))]
     mode: Option<Mode>,
     /// Runs the script in FILE, in every mode or in --mode

@@ -1,5 +1,6 @@
-//! The behaviour programs by hand, as one table: `cargo run --release -p ginnel-tests --bin programs -- [--full] [NAME…]`.
-//! A program that hangs is looked at after 40 s; with `--full` all that is then seen is shown, else its first lines.
+//! The behaviour programs by hand, as one table: `cargo run --release -p ginnel-tests --bin
+//! programs -- [--full] [NAME…]`. A program that hangs is looked at after 40 s; with `--full` all
+//! that is then seen is shown, else its first lines.
 
 use ginnel_tests::programs::{all, run, stand, ways};
 

@@ -1,9 +1,10 @@
 //! The random switching test by hand, as long as wanted:
 //! `cargo run --release -p ginnel-tests --bin switching -- --seconds 3600`.
 //!
-//! It goes round all configurations, ten seconds or a tenth of the time each, with a new seed each time, until the time is
-//! over or one fails. `--seed N` repeats one seed in every round; `--only NAME` keeps to one configuration; `--workers N` runs so
-//! many pairs at once: a pair waits for TCP's own timers most of the time, so that eight keep two processors busy.
+//! It goes round all configurations, ten seconds or a tenth of the time each, with a new seed each
+//! time, until the time is over or one fails. `--seed N` repeats one seed in every round; `--only
+//! NAME` keeps to one configuration; `--workers N` runs so many pairs at once: a pair waits for
+//! TCP's own timers most of the time, so that eight keep two processors busy.
 
 use ginnel_tests::switching::{Place, Run, line};
 use std::time::{Duration, Instant};

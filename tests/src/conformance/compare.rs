@@ -11,8 +11,8 @@ use super::reader::{Verdict, Verdicts};
 use super::{Part, RESULTS, Suite, made};
 use crate::{Stand, build, is_root};
 
-/// The user (nobody) and group (nogroup) as whom suites run where the caller is root: several of them refuse to run as root,
-/// and most programs do not.
+/// The user (nobody) and group (nogroup) as whom suites run where the caller is root: several of
+/// them refuse to run as root, and most programs do not.
 pub(super) const NOBODY: u32 = 65534;
 
 /// So much of what a run printed is shown, bytes.
@@ -104,6 +104,26 @@ pub struct Outcome {
     pub our_seconds: f64,
 }
 
+/// The settings of the runs with Ginnel. Every connection is a candidate from its first byte in
+/// both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The library's own.
+    Usual,
+    /// Wake-ups by tokens alone, rings that are full after 4 KiB, and no spinning before a sleep:
+    /// each sleep, each full ring and each wake-up over TCP happens as often as it can.
+    Hard,
+}
+
+impl Way {
+    fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Usual => &[],
+            Self::Hard => &[("GINNEL_TOKENS", "1"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_SPIN", "0")],
+        }
+    }
+}
+
 /// Is told what happens.
 pub type Progress<'a> = &'a dyn Fn(&str);
 
@@ -143,22 +163,23 @@ impl Bytes {
     }
 }
 
-/// Runs every part without and with the shim; parts with differing tests again, to tell what differs from what fails at times.
+/// Runs every part without and with the shim; parts with differing tests again, to tell what
+/// differs from what fails at times.
 ///
 /// # Errors
 /// When a folder cannot be made.
 ///
 /// # Panics
 /// When a stand cannot be made.
-pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
+pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
     let mut outcome =
         Outcome { version: suite.version.clone(), made: made::describe(), remarks: suite.remarks.clone(), ..Outcome::default() };
     let mut bytes = Bytes::default();
     for part in &suite.parts {
-        let mut plain = run(part, false)?;
+        let mut plain = run(part, None)?;
         if plain.verdicts.is_empty() && !plain.success {
             progress(&format!("{} tells no results, without the shim; once more", part.name));
-            plain = run(part, false)?;
+            plain = run(part, None)?;
         }
         if plain.verdicts.is_empty() && plain.success {
             progress(&format!("{}: no tests", part.name));
@@ -169,7 +190,7 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
             outcome.missing.push(part.name.clone());
             continue;
         }
-        let ours = run(part, true)?;
+        let ours = run(part, Some(way))?;
         bytes.add(ours.bytes);
         outcome.plain_seconds += plain.seconds;
         outcome.our_seconds += ours.seconds;
@@ -208,7 +229,7 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
                 first.join(", "),
                 if differ.len() > NAMED { ", …" } else { "" }
             ));
-            let (plain, ours) = (run(part, false)?, run(part, true)?);
+            let (plain, ours) = (run(part, None)?, run(part, Some(way))?);
             bytes.add(ours.bytes);
             runs.push((plain, ours));
         }
@@ -263,7 +284,7 @@ fn standing(runs: &[(Run, Run)], name: &str) -> Standing {
     }
 }
 
-fn run(part: &Part, shimmed: bool) -> Result<Run> {
+fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     let plain = Stand::plain("conformance").limit(part.limit);
     let results = plain.dir().join("results");
     // On disk: some need hundreds of megabytes.
@@ -273,7 +294,10 @@ fn run(part: &Part, shimmed: bool) -> Result<Run> {
     let shim = plain.dir().join("libginnel_shim.so");
     std::fs::copy(build::shim(), &shim).with_context(|| shim.display().to_string())?;
     let shim = shim.to_string_lossy();
-    let ours = shimmed.then(|| Stand::shimmed("conformance", &[("LD_PRELOAD", &shim)]).limit(part.limit));
+    let ours = way.map(|way| {
+        let settings = [&[("LD_PRELOAD", &*shim)], way.settings()].concat();
+        Stand::shimmed("conformance", &settings).limit(part.limit)
+    });
     let stand = ours.as_ref().unwrap_or(&plain);
     std::fs::create_dir(&results).with_context(|| results.display().to_string())?;
     std::fs::set_permissions(plain.dir(), std::fs::Permissions::from_mode(0o755))?;
@@ -282,7 +306,8 @@ fn run(part: &Part, shimmed: bool) -> Result<Run> {
         for dir in [&results, temporary, stand.dir()] {
             chown(dir, Some(NOBODY), Some(NOBODY)).with_context(|| dir.display().to_string())?;
         }
-        // A network of its own, so that no service's port is in the way; and a host name, which one suite sets.
+        // A network of its own, so that no service's port is in the way; and a host name, which one
+        // suite sets.
         wrapper.extend(["unshare", "--net", "--uts", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
         wrapper.extend(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig", "TERM"]);
     } else {

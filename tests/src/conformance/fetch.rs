@@ -101,7 +101,8 @@ fn dir_entry(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     bail!("{}: not all that was fetched is there", dir.display())
 }
 
-/// `apt-get source` with lists of its own: the machine's may have no sources in them, and stay as they are.
+/// `apt-get source` with lists of its own: the machine's may have no sources in them, and stay as
+/// they are.
 fn apt_source(package: &str, dir: &Path) -> Result<()> {
     let targets = said(&mut command(
         "apt-get",

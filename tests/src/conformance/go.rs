@@ -1,5 +1,5 @@
-//! The tests of Go's `net`. A Go program makes its own system calls, out of reach of a preloaded library: its connections
-//! stay on TCP, and nothing may break.
+//! The tests of Go's `net`. A Go program makes its own system calls, out of reach of a preloaded
+//! library: its connections stay on TCP, and nothing may break.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,9 +1,11 @@
 //! Other people's test suites, plainly and under the shim, test by test.
 //!
-//! A [`Suite`] is prepared once (fetched by name from Debian or a language's registry, built under `target/conformance`) and
-//! consists of [`Part`]s: programs that run tests and say how each ended, in a form that [`reader`] understands. [`compare`]
-//! runs the parts both ways, in a network namespace of their own and as a user without rights where that is possible;
-//! [`page`] writes down what came of it. `make conformance` does all of it, `tests/tests/conformance.rs` a short selection.
+//! A [`Suite`] is prepared once (fetched by name from Debian or a language's registry, built under
+//! `target/conformance`) and consists of [`Part`]s: programs that run tests and say how each ended,
+//! in a form that [`reader`] understands. [`compare`] runs the parts both ways, in a network
+//! namespace of their own and as a user without rights where that is possible; [`page`] writes down
+//! what came of it. `make conformance` does all of it, `tests/tests/conformance.rs` a short
+//! selection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,11 +21,13 @@ mod made;
 mod memcached;
 mod netty;
 pub mod page;
+mod pypi;
 mod reader;
+mod redis;
 mod servers;
 mod tokio;
 
-pub use compare::{Outcome, PartRecord, Progress, TestRecord, compare};
+pub use compare::{Outcome, PartRecord, Progress, TestRecord, Way, compare};
 pub use cpython::sockets as cpython_sockets;
 pub use reader::Reader;
 
@@ -63,7 +67,7 @@ pub type Prepare = fn(base: &Path) -> Result<Suite>;
 pub const SERVERS: &str = "servers";
 
 /// All suites: name, where it comes from, how it is made ready.
-pub const ALL: [(&str, &str, Prepare); 7] = [
+pub const ALL: [(&str, &str, Prepare); 10] = [
     ("CPython", "Debian's libpython3.11-testsuite, Debian's interpreter", cpython::prepare),
     ("memcached", "t/ of Debian's source package", memcached::prepare),
     ("libuv", "Debian's source package", libuv::prepare),
@@ -74,5 +78,27 @@ pub const ALL: [(&str, &str, Prepare); 7] = [
         netty::prepare,
     ),
     ("Go net", "the standard library's net, with cgo; it makes its own system calls", go::prepare),
+    ("Redis", "tests/ of Debian's source package, with Debian's server and tclsh", redis::prepare),
+    ("Tornado", "the tests in its wheel, over asyncio's epoll", pypi::tornado),
+    ("Twisted", "the tests in its wheel of two protocols over sockets, over its epoll reactor", pypi::twisted),
     (SERVERS, "real servers with their own clients, under load, results checked (tests/servers)", servers::prepare),
 ];
+
+/// The source of a package on PyPI, fetched once, for its tests.
+///
+/// # Errors
+/// When it cannot be fetched.
+pub fn source_of(package: &str, version: &str) -> Result<PathBuf> {
+    let dir = crate::build::release_dir().with_file_name("conformance").join(package);
+    let source = dir.join(format!("{package}-{version}"));
+    fetch::once(&source, || {
+        fetch::said(&mut fetch::command("/usr/bin/python3", &["-m", "venv", "pip"], &dir))?;
+        let wanted = format!("{package}=={version}");
+        let words = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package, &wanted];
+        fetch::said(&mut fetch::command(&dir.join("pip/bin/python").to_string_lossy(), &words, &dir))?;
+        let archive = format!("{package}-{version}.tar.gz");
+        fetch::said(&mut fetch::command("tar", &["-xzf", &archive], &dir))?;
+        Ok(())
+    })?;
+    Ok(source)
+}

@@ -60,7 +60,8 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     Ok(Suite { version: VERSION.to_owned(), remarks: remarks.map(str::to_owned).into(), parts: PARTS.map(part).into() })
 }
 
-/// The tests of the epoll transport are in an archive beside its own; the code of this machine's kind in a third.
+/// The tests of the epoll transport are in an archive beside its own; the code of this machine's
+/// kind in a third.
 fn pom() -> String {
     let dependency = |group, name, version, classifier: Option<&str>| {
         let classifier = classifier.map_or_else(String::new, |name| format!("<classifier>{name}</classifier>"));

@@ -1,8 +1,12 @@
-//! `docs/compatibility.md`: what came of all suites, for people who want to know whether their program will run.
+//! `docs/compatibility.md`: what came of all suites, for people who want to know whether their
+//! program will run.
 
 use std::fmt::Write as _;
 
 use super::Outcome;
+
+/// The heading above the second table.
+const HARD: &str = "The hard way";
 
 /// Suites by name, where they come from, and what came of them.
 pub type Row<'a> = (&'a str, &'a str, Option<Said>);
@@ -30,11 +34,19 @@ impl Said {
         let part = part.find("\n## ").and_then(|end| part.get(..end)).unwrap_or(part);
         Some(Self::Before { row: row.to_owned(), part: part.trim_end().to_owned() })
     }
+
+    /// The same of its run the hard way: a line alone.
+    #[must_use]
+    pub fn before_hard(page: &str, name: &str) -> Option<Self> {
+        let (_, hard) = page.split_once(&format!("\n## {HARD}\n"))?;
+        let row = hard.lines().find(|line| line.starts_with(&format!("| {name} | ")))?;
+        Some(Self::Before { row: row.to_owned(), part: String::new() })
+    }
 }
 
 /// The table alone, as Markdown.
 #[must_use]
-pub fn table(rows: &[Row]) -> String {
+pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> String {
     let mut text = String::from(
         "| suite | version | tests | same | better | worse | bytes through rings | seconds, plainly | with Ginnel |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
@@ -79,9 +91,22 @@ fn parts(outcome: &Outcome) -> String {
     text
 }
 
-/// The whole page.
+/// The table of what was run the hard way, with what it takes to read it.
+fn hard_way(rows: &[Row]) -> String {
+    let told: Vec<&Row> = rows.iter().filter(|row| row.2.is_some()).collect();
+    if told.is_empty() {
+        return String::new();
+    }
+    let text = "Once more with wake-ups by tokens alone (`GINNEL_TOKENS=1`), rings of 4 KiB that never grow, and no \
+                spinning before a sleep: so every sleep is slept, and rings are full most of the time. \
+                `make conformance CONFORMANCE_ARGS='--hard'` repeats it.";
+    format!("\n## {HARD}\n\n{text}\n\n{}", table(told))
+}
+
+/// The whole page: `rows` as they are run usually, `hard` with settings of
+/// [`Way::Hard`](super::Way).
 #[must_use]
-pub fn page(rows: &[Row]) -> String {
+pub fn page(rows: &[Row], hard: &[Row]) -> String {
     let mut text = String::from(
         "# Compatibility\n\n\
          Other people's test suites, run plainly and with every socket accelerated over loopback, compared test by test.\n\
@@ -129,6 +154,7 @@ pub fn page(rows: &[Row]) -> String {
         }
         text += &parts(outcome);
     }
+    text += &hard_way(hard);
     wrapped(&text)
 }
 
@@ -174,16 +200,20 @@ mod tests {
 
     #[test]
     fn what_a_page_said_of_other_suites_stays() {
-        let first = page(&[
-            ("one", "a", Some(Said::Outcome(outcome(3)))),
-            ("two", "b", Some(Said::Outcome(outcome(4)))),
-            ("three", "c", None),
-        ]);
+        let first = page(
+            &[("one", "a", Some(Said::Outcome(outcome(3)))), ("two", "b", Some(Said::Outcome(outcome(4)))), ("three", "c", None)],
+            &[("two", "b", Some(Said::Outcome(outcome(9))))],
+        );
         assert!(first.contains("Run: today.") && first.contains("| a | a 7 | 4 | 25.0 % |"), "{first}");
         let kept = |name| Said::before(&first, name);
+        let hard = |page: &str| [("one", "a", Said::before_hard(page, "one")), ("two", "b", Said::before_hard(page, "two"))];
+        assert!(hard(&first)[0].2.is_none() && first.contains("| two | 1 | 9 |"), "{first}");
         assert!(kept("three").is_none() && kept("tw").is_none());
-        assert_eq!(page(&[("one", "a", kept("one")), ("two", "b", kept("two")), ("three", "c", kept("three"))]), first);
-        let again = page(&[("one", "a", kept("one")), ("two", "b", Some(Said::Outcome(outcome(5)))), ("three", "c", None)]);
+        assert_eq!(
+            page(&[("one", "a", kept("one")), ("two", "b", kept("two")), ("three", "c", kept("three"))], &hard(&first)),
+            first
+        );
+        let again = page(&[("one", "a", kept("one")), ("two", "b", Some(Said::Outcome(outcome(5)))), ("three", "c", None)], &[]);
         assert!(
             again.contains("| one | 1 | 3 |")
                 && again.contains("| two | 1 | 5 |")

@@ -26,12 +26,15 @@ pub enum Reader {
     Junit,
     /// The Test Anything Protocol, on standard output.
     Tap,
-    /// The same, of a program that makes as many tests as it rolls the dice: those of one name are one, good if all are.
+    /// The same, of a program that makes as many tests as it rolls the dice: those of one name are
+    /// one, good if all are.
     TapByName,
     /// What `go test -v` prints.
     Go,
     /// What Rust's test harness prints.
     Libtest,
+    /// What Redis's test harness prints.
+    Redis,
 }
 
 impl Reader {
@@ -56,11 +59,13 @@ impl Reader {
             Reader::TapByName => by_name(tap(stdout)),
             Reader::Go => go(stdout),
             Reader::Libtest => libtest(stdout),
+            Reader::Redis => redis(stdout),
         })
     }
 }
 
-/// `<testcase>` elements, wherever they are. One that appears twice (a class that runs in several ways) gets a number.
+/// `<testcase>` elements, wherever they are. One that appears twice (a class that runs in several
+/// ways) gets a number.
 fn junit(text: &str) -> Result<Verdicts> {
     let document = roxmltree::Document::parse(text).context("no XML")?;
     let mut all = Verdicts::new();
@@ -113,7 +118,8 @@ fn tap(stdout: &str) -> Verdicts {
             (_, true) => Verdict::Passed,
             _ => Verdict::Failed,
         };
-        // A name may hold a number of bytes or a process's, or a random value, another in each run; its position says which test it is.
+        // A name may hold a number of bytes or a process's, or a random value, another in each run;
+        // its position says which test it is.
         let word =
             |word: &str| if word.len() > WORD_MAX { "…".to_owned() } else { word.replace(|c: char| c.is_ascii_digit(), "#") };
         let name = name.trim_start_matches("- ").split_whitespace().map(word).collect::<Vec<_>>().join(" ");
@@ -166,6 +172,24 @@ fn libtest(stdout: &str) -> Verdicts {
     all
 }
 
+/// "[ok]: name (3 ms)", "[err]: name in tests/unit/x.tcl", "[skip]: name", "[ignore]: name: why".
+fn redis(stdout: &str) -> Verdicts {
+    let mut all = Verdicts::new();
+    for line in stdout.lines() {
+        let Some((word, rest)) = line.trim_start().strip_prefix('[').and_then(|rest| rest.split_once("]: ")) else { continue };
+        let (verdict, end) = match word {
+            "ok" => (Verdict::Passed, " ("),
+            "err" | "exception" | "timeout" => (Verdict::Failed, " in tests/"),
+            "skip" | "ignore" => (Verdict::Skipped, ": "),
+            _ => continue,
+        };
+        let name = rest.rsplit_once(end).map_or(rest, |(name, _)| name);
+        // Some have a number in them that is another in each run.
+        insert(&mut all, name.replace(|c: char| c.is_ascii_digit(), "#"), verdict);
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::Verdict::{Failed, Passed, Skipped};
@@ -214,5 +238,13 @@ mod tests {
     fn libtest_results() {
         let text = "running 3 tests\ntest a::b ... ok\ntest c - should panic ... FAILED\ntest d ... ignored, why\n\ntest result: FAILED. 1 passed\n";
         assert_eq!(list(&libtest(text)), [("a::b", Passed), ("c", Failed), ("d", Skipped)]);
+    }
+
+    #[test]
+    fn redis_results() {
+        let text = "[ok]: SET and GET (12 ms)\n[err]: LPOP (x) in tests/unit/type/list.tcl\nExpected 1\n\
+                    [skip]: large (not now)\n[ok]: SET and GET (3 ms)\n[1/1 done]: unit/x (1 seconds)\n";
+        let want = [("LPOP (x)", Failed), ("SET and GET", Passed), ("SET and GET #2", Passed), ("large (not now)", Skipped)];
+        assert_eq!(list(&redis(text)), want);
     }
 }

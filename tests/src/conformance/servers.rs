@@ -1,4 +1,5 @@
-//! Real servers with their own clients, under load for two minutes each (`LOAD_SECONDS`), their results checked: the scripts in `tests/servers`.
+//! Real servers with their own clients, under load for two minutes each (`LOAD_SECONDS`), their
+//! results checked: the scripts in `tests/servers`.
 
 use std::path::Path;
 use std::time::Duration;

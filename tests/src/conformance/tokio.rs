@@ -11,7 +11,8 @@ use super::{Part, Reader, Suite, fetch};
 
 const VERSION: &str = "1.54.1";
 
-/// What tests of these names need: sockets, pipes, the driver and the runtime around it, processes, signals.
+/// What tests of these names need: sockets, pipes, the driver and the runtime around it, processes,
+/// signals.
 const KINDS: [&str; 12] =
     ["tcp_", "udp", "uds_", "unix_", "net_", "io_", "buffered", "rt_", "process_", "signal_", "task_blocking", "task_local_set"];
 

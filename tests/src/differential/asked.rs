@@ -60,14 +60,20 @@ impl Asked<'_> {
         })
     }
 
+    /// Does `event`, of `poll` or `select`, say that a set is ready in which edges of bytes and of
+    /// room were asked for?
+    pub(super) fn is_set_of_edges_of_both(&self, event: &str) -> bool {
+        let set = event.split_once('/').and_then(|(_, slot)| slot.parse().ok());
+        set.is_some_and(|set| self.registrations(set).any(|(_, asked)| is_both(asked)))
+    }
+
     /// Is it an edge of a set in which edges of bytes and of room were asked for?
     pub(super) fn is_edge_of_inner(&self, data: &str) -> bool {
-        let both = |asked: &str| ["IN", "OUT", "ET"].iter().all(|event| asked.split('|').any(|of| of == *event));
         self.before().any(|step| {
             let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let inner = words.next().and_then(|slot| slot.parse().ok());
             let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
-            let of_both = |set| self.registrations(set).any(|(_, asked)| both(asked));
+            let of_both = |set| self.registrations(set).any(|(_, asked)| is_both(asked));
             edge && words.next() == Some(data) && inner.is_some_and(of_both)
         })
     }
@@ -127,6 +133,11 @@ impl Asked<'_> {
         let by_ring = bits == "IN" && !self.before().any(ends) && !self.may_leave_ring(slot);
         if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
     }
+}
+
+/// Edges of bytes and of room.
+fn is_both(asked: &str) -> bool {
+    ["IN", "OUT", "ET"].iter().all(|event| asked.split('|').any(|of| of == *event))
 }
 
 /// Who tells of an event.

@@ -1,0 +1,85 @@
+//! mpi4py's own tests, of the release that Debian has, each file a job of two ranks: what passes over
+//! Open MPI's own shared memory is to pass over Ginnel.
+
+use crate::mpi::{OPEN_MPI, ucx};
+use ginnel_tests::{Done, Stand, conformance, permit, skip};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The release that Debian 12 has.
+const VERSION: &str = "3.1.4";
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// How long one file of tests may take, seconds. Those that hang hang in Open MPI's launcher.
+const PATIENCE: &str = "120";
+
+/// Files that pass plainly and are left out, by way, with the reason.
+const LEFT_OUT: [(&str, &str, &str); 2] = [
+    ("", "test_spawn", "Open MPI 4.1.4's launcher hangs in MPI_Comm_spawn now and then, over every transport"),
+    ("ucx", "test_win", "Open MPI 4.1.4's osc/ucx crashes when a dynamic window is freed, over UCX's own shared memory, too"),
+];
+
+/// Is it left out, and why?
+fn left_out(way: &str, file: &str) -> Option<&'static str> {
+    LEFT_OUT.iter().find(|(of, name, _)| way.starts_with(of) && *name == file).map(|(_, _, why)| *why)
+}
+
+fn plain(stand: &Stand) -> Command {
+    let mut command = stand.command(OPEN_MPI.launcher);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["-n", "2", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "vader,self"]);
+    command
+}
+
+/// Runs one file's tests with what `launch` starts.
+fn run(stand: &Stand, launch: &Command, source: &Path, file: &str) -> Done {
+    let mut command = stand.command("timeout");
+    command.args(["-k", "10", PATIENCE]).arg(launch.get_program()).args(launch.get_args());
+    command.envs(launch.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args([PYTHON, "-B"]).arg(source.join("test").join(file).with_extension("py"));
+    stand.run(command.current_dir(stand.dir()))
+}
+
+fn all(way: &str, launch: impl Fn(&Stand) -> Command) {
+    let test = format!("mpi4py-{way}");
+    if !Command::new(PYTHON).args(["-c", "import mpi4py"]).output().is_ok_and(|done| done.status.success()) {
+        return skip(&test, "no mpi4py here (Debian: python3-mpi4py)");
+    }
+    let source = match conformance::source_of("mpi4py", VERSION) {
+        Ok(source) => source,
+        Err(why) => return skip(&test, &format!("its source cannot be fetched: {why:#}")),
+    };
+    let _permit = permit::cpu(2);
+    let stand = Stand::plain(&test).limit(Duration::from_secs(300));
+    let files = std::fs::read_dir(source.join("test")).expect("its tests").flatten().map(|entry| entry.path());
+    let is_test = |path: &Path| path.extension().is_some_and(|it| it == "py") && path.to_string_lossy().contains("/test_");
+    let mut names: Vec<String> =
+        files.filter(|path| is_test(path)).filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    names.sort_unstable();
+    let (mut passed, mut worse) = (0, Vec::new());
+    for file in &names {
+        if let Some(why) = left_out(way, file) {
+            println!("{file}: left out: {why}");
+            continue;
+        }
+        let done = run(&stand, &launch(&stand), &source, file);
+        if done.success() {
+            passed += 1;
+        } else if run(&stand, &plain(&stand), &source, file).success() {
+            println!("{file}: {done}");
+            worse.push(file);
+        } else {
+            println!("{file}: fails plainly, too");
+        }
+    }
+    println!("{passed} of {} files passed", names.len());
+    assert!(worse.is_empty() && passed > 40, "{passed} passed; only over {way} fail {worse:?}");
+}
+
+#[test]
+#[ignore = "test-all: some minutes"]
+fn over_ucx() {
+    all("ucx", |stand| ucx(stand, OPEN_MPI, 2));
+}
