@@ -4,19 +4,24 @@
 #   make demo-peers    the same servers and clients, with more connections, and through the kernel's sockmap too
 #   make test          something of everything, in a quarter of an hour on two processors
 #   make test-all      every test, before a piece of work is called done (docs/tests.md says which is where)
+#   make test-iceoryx2 those of crates/iceoryx2, a workspace of its own; a part of test-all
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
-#   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, as one table
+#   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, and between two hosts, as one table
 #   make bench-cp      ginnel cp beside cp, tar over nc and rsync, as one table
-#   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part)
+#   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part), then YCSB (bench-ycsb)
+#   make bench-ycsb    memcached and ginnel-cache under YCSB's load, between namespaces (YCSB_ARGS=--help)
+#   make musl          the library for programs that use musl, beside the other (a part of make build)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
+#   make test-kubernetes   the agent beside a containerd of its own, with pods of two groups; as root
 #   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
 #   make uninstall     takes that away again
 #   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages
+#   make rpms          rpm packages of it, in target/rpms
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
@@ -25,16 +30,20 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-switch bench-mpi portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 test-kubernetes bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-switch bench-mpi bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
 	$(CARGO) build --release --workspace
+	CARGO="$(CARGO)" scripts/build-musl.sh
+
+musl:
+	CARGO="$(CARGO)" scripts/build-musl.sh
 
 demo: deps-demo
 	$(CARGO) build --release --workspace
@@ -50,18 +59,27 @@ demo-peers: deps-demo
 # What the tests run is the release build, as users have it; they themselves are compiled by the
 # profile `testing`, without link-time optimisation. More run at once than there are processors:
 # most of them wait, and those that compute ask for a permit (tests/src/permit.rs).
-PRODUCT  := -p ginnel-cache -p ginnel-cache-capi -p ginnel-shim -p ginnel-capi -p ginnel-preload -p ginnel-fabric-provider -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
+PRODUCT  := -p ginnel-cache -p ginnel-cache-capi -p ginnel-cache-preload -p ginnel-shim -p ginnel-sysv -p ginnel-capi -p ginnel-preload -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
 RUN_TESTS = RUST_TEST_THREADS=8 $(CARGO) test --workspace --profile testing --no-fail-fast $(TEST_ARGS)
 
 test: deps-test product loom
 	$(RUN_TESTS)
 
 # With those that are marked for it. Some are for a night, by hand.
-test-all: deps-test deps-packages product loom
+test-all: deps-test deps-packages product loom test-iceoryx2
 	$(RUN_TESTS) -- --include-ignored --skip by_hand
+
+# iceoryx2's own tests and ours, one after the other, as its authors run them.
+test-iceoryx2:
+	$(CARGO) test --manifest-path crates/iceoryx2/Cargo.toml --target-dir $(abspath $(TARGET))/iceoryx2 --locked --no-fail-fast -- --include-ignored
+
+# Everything in it is in namespaces of its own. The first run builds containerd, some minutes.
+test-kubernetes: product
+	CARGO_TARGET_DIR=$(abspath $(TARGET)) kubernetes/test.sh
 
 product:
 	$(CARGO) build --release $(PRODUCT)
+	CARGO="$(CARGO)" scripts/build-musl.sh
 
 # The models of the rings and of the cache's buckets, compiled with loom's atomics instead, apart from the rest.
 loom:
@@ -79,6 +97,13 @@ bench-cp:
 bench-cache: deps-test
 	$(CARGO) build --release -p ginnel-cache --bins --example bench
 	$(TARGET)/release/examples/bench $(CACHE_ARGS)
+	$(MAKE) bench-ycsb
+
+# Java and Maven are for this alone; YCSB comes from Maven Central.
+bench-ycsb: deps-ycsb
+	$(CARGO) build --release -p ginnel-cache -p ginnel-cache-capi -p ginnel-cli -p ginnel-shim -p ginnel-bench
+	benchmarks/ycsb/build.sh $(TARGET)/ycsb $(TARGET)/release
+	$(TARGET)/release/ginnel-bench-ycsb --ycsb $(TARGET)/ycsb --product $(TARGET)/release $(YCSB_ARGS)
 
 # With what others have built, in the same rounds. iceoryx2 is fetched and built then.
 bench-peers: deps-peers
@@ -90,7 +115,7 @@ bench-compare: deps-bench
 
 # Between two network namespaces.
 bench-mpi: deps-mpi
-	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-cli
+	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli
 	scripts/bench-mpi.sh $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
@@ -100,7 +125,7 @@ bench-guests: deps-test
 
 # From port to port of the switch; BENCH_ARGS is the number of rounds.
 bench-switch: deps-switch
-	$(CARGO) build --release -p ginnel-switch
+	$(CARGO) build --release -p ginnel-switch --bins --example hosts
 	scripts/bench-switch.sh $(BENCH_ARGS)
 
 # PORTABLE_GLIBC: for which version and later ones.
@@ -117,6 +142,9 @@ install uninstall:
 
 packages: deps-packages
 	CARGO="$(CARGO)" scripts/packages.sh
+
+rpms: deps-packages
+	CARGO="$(CARGO)" scripts/rpms.sh
 
 # About an hour and a half; what was fetched and built stays in the target folder.
 conformance: deps-conformance
