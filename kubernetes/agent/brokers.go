@@ -70,7 +70,7 @@ func (b *brokers) directory(id string) string { return filepath.Join(b.root, id,
 // idOf is the inverse; "" where it is none of them.
 func (b *brokers) idOf(directory string) string {
 	id := filepath.Base(filepath.Dir(directory))
-	if directory == "" || b.directory(id) != filepath.Clean(directory) {
+	if !isID(id) || b.directory(id) != filepath.Clean(directory) {
 		return ""
 	}
 	return id
