@@ -213,15 +213,12 @@ func (b *brokers) keep(ctx context.Context, configuration, name string) {
 			return
 		}
 		b.meters.restarts.Inc()
-		slog.Warn("a broker ended", "group", name, "why", err)
-		if time.Since(began) > lastPause {
-			pause = firstPause
-		}
+		pause = nextPause(pause, time.Since(began))
+		slog.Warn("a broker ended", "group", name, "why", err, "again in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, lastPause)
 	}
 }
 

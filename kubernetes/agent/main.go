@@ -115,27 +115,39 @@ func alone(ctx context.Context, directory string) (*os.File, error) {
 
 // serve registers with the runtime, and again each time it has gone.
 func serve(ctx context.Context, plugin *plugin, socket string, meters *meters) error {
+	pause := firstPause
 	for said := ""; ctx.Err() == nil; {
 		runtime, err := stub.New(plugin, stub.WithPluginName("ginnel"), stub.WithPluginIdx("50"), stub.WithSocketPath(socket))
 		if err != nil {
 			return err
 		}
 		if err = runtime.Start(ctx); err == nil {
+			began := time.Now()
 			said = ""
 			meters.attached.Set(1)
 			stopped := context.AfterFunc(ctx, runtime.Stop)
 			runtime.Wait()
 			stopped()
 			meters.attached.Set(0)
-			slog.Warn("the runtime has gone, or asks no more")
+			pause = nextPause(pause, time.Since(began))
+			slog.Warn("the runtime has gone, or asks no more", "told what runs", plugin.knows(), "again in", pause)
 		} else if why := err.Error(); why != said {
 			slog.Warn("the runtime does not answer: is NRI switched on?", "socket", socket, "why", err)
 			said = why
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+		case <-time.After(pause):
 		}
 	}
 	return nil
+}
+
+// nextPause returns how long to wait before something that ended after so long is begun again. A
+// runtime that cannot tell what runs, since a pod is too large for a message, fails at once each time.
+func nextPause(pause, lasted time.Duration) time.Duration {
+	if lasted > lastPause {
+		return firstPause
+	}
+	return min(2*pause, lastPause)
 }

@@ -142,16 +142,20 @@ func (p *plugin) forget(container *api.Container) {
 
 // tidy takes away what no container has.
 func (p *plugin) tidy() {
-	p.mutex.Lock()
-	isKnown := p.isKnown
-	p.mutex.Unlock()
-	if !isKnown {
+	if !p.knows() {
 		return
 	}
 	libraries, groups := p.used()
 	p.brokers.stopUnused(groups, idle)
 	p.brokers.removeLeft(groups)
 	p.libraries.removeUnused(libraries)
+}
+
+// knows holds once the runtime has said which containers there are.
+func (p *plugin) knows() bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.isKnown
 }
 
 // used returns what containers have.
