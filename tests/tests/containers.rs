@@ -86,6 +86,14 @@ pub fn redis(what: &str) -> Option<Image> {
     Some(image)
 }
 
+/// Ends these containers, the last ones. What they had mounted may be busy for a moment more: podman
+/// says so of those with a user namespace.
+pub fn remove(host: &Host, engine: &str, names: &str) {
+    host.must(&format!(
+        "{engine} kill {names}; for i in $(seq 100); do {engine} rm -f {names}; test -z \"$({engine} ps -aq)\" && exit; sleep 0.2; done; exit 1"
+    ));
+}
+
 /// A server's container with `options[0]`, and a client's with `options[1]`: the client's report.
 pub fn pair(host: &Host, runtime: &str, options: [&str; 2]) -> String {
     let run = format!("podman --runtime {runtime} run");
@@ -100,7 +108,7 @@ pub fn pair(host: &Host, runtime: &str, options: [&str; 2]) -> String {
         "{run} --rm {client} --env GINNEL_REPORT=/dev/shm/report redis /bin/sh -c \
          'redis-benchmark -h {address} -n 5000 -c 4 -t set,get -q >/dev/null; cat /dev/shm/report'"
     ));
-    host.must("podman rm -f -t 0 s");
+    remove(host, "podman", "s");
     said.lines().filter(|line| line.contains("redis-benchmark")).collect()
 }
 
@@ -218,6 +226,7 @@ fn images_of_every_kind_run() {
     }
     let Some(host) = host(what, &images) else { return };
     host.must("ginnel container cdi g1");
+    let has_musl = host.path("/usr/lib/ginnel/$LIB/libginnel_shim.so").exists();
     let programs = [("bare", Some(program)), ("musl", musl_program), ("older", older.as_ref().map(|(_, program)| program.clone()))];
     for (image, program) in programs {
         let Some(program) = program else {
@@ -233,7 +242,7 @@ fn images_of_every_kind_run() {
             assert!(said.contains("the other direction carried"), "{image}: {said}");
             let report = host.sh("cat /dev/shm/ginnel-segment-g1/report").out;
             match image {
-                "musl" => assert_eq!(report, "", "musl's dynamic linker passes over it"),
+                "musl" if !has_musl => assert_eq!(report, "", "musl's dynamic linker passes over it"),
                 _ => service::assert_carried(&report, 50),
             }
         }
