@@ -3,8 +3,8 @@
 //! visitors.
 
 use crate::keep::Name;
-use crate::server::{Server, Source};
-use crate::{log, page};
+use super::{Server, Source, page};
+use crate::log;
 use rustix::event::Timespec;
 use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
@@ -191,7 +191,7 @@ impl Server {
 
     fn look(&mut self) {
         for segment in &mut self.segments {
-            segment.look();
+            segment.seen.look(&segment.name, &segment.memory, segment.config.size);
             self.metrics.note(segment);
         }
     }

@@ -8,7 +8,7 @@ use crate::config::Backing;
 use crate::memory;
 use crate::metrics::{By, Of, REFUSALS, RELAYS};
 use crate::segment::Segment;
-use crate::server::Server;
+use super::Server;
 use ginnel_tcp::census::Share;
 use serde::Serialize;
 use std::collections::BTreeMap;
