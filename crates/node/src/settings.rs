@@ -2,7 +2,6 @@
 //! describes them).
 
 use crate::home::{self, default_directory};
-#[cfg(doc)]
 use ginnel_region::Config;
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
 //! Those who join: letting them in or refusing them, and what follows when they come and go;
 //! wake-ups between host and machines.
 
+use super::{Server, Source};
 use crate::keep::Name;
 use crate::metrics::{By, Of};
 use crate::segment::Occupant;
-use super::{Server, Source};
 use crate::sockets::{self, Setup};
 use crate::{log, memory};
 use anyhow::Result;

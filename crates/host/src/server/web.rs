@@ -2,8 +2,8 @@
 //! by the loop itself. A library would bring threads or an asynchronous runtime, and wait for slow
 //! visitors.
 
-use crate::keep::Name;
 use super::{Server, Source, page};
+use crate::keep::Name;
 use crate::log;
 use rustix::event::Timespec;
 use rustix::io::Errno;
