@@ -153,8 +153,10 @@ struct Registration {
     seen: u64,
     /// … what [`Slot::dry`](ginnel_tcp::ledger::Slot::dry) was then …
     dry: u64,
-    /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`].
+    /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`];
+    /// and what `dry` was then.
     noted: u64,
+    noted_dry: u64,
     /// The same of the end, of edges of the program's own making, and of room that is to be told
     /// of.
     noted_ends: u32,
@@ -207,6 +209,7 @@ impl Default for Registration {
             seen: u64::MAX,
             dry: 0,
             noted: u64::MAX,
+            noted_dry: 0,
             noted_ends: 0,
             noted_edges: 0,
             noted_room: false,

@@ -111,6 +111,12 @@ pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, e
     if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
 }
 
+/// Of a set that is in others, on TCP again: was what came counted when it lay in the ring?
+pub(super) fn was_noted(entry: &Registration, endpoint: Endpoint<'_>) -> bool {
+    let of_channel = entry.noted != u64::MAX && entry.noted & !BYTES == channel(endpoint);
+    of_channel && endpoint.had_come(entry.noted & BYTES, entry.noted_dry)
+}
+
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge,
 /// always: that is news where the program may wait for it, and else only one event more than TCP
 /// has.
