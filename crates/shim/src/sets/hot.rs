@@ -191,7 +191,7 @@ pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
         let reads = watched.reads && watched.endpoint.rx_in_ring();
         if news || reads && entry.noted != u64::MAX {
             let key = key(watched.endpoint);
-            if !is_told(core::mem::replace(&mut entry.noted, key), key) {
+            if !is_told(entry.note_come(key), key) {
                 *arrivals = arrivals.wrapping_add(1);
             }
         }

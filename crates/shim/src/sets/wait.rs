@@ -312,7 +312,7 @@ unsafe fn sleep(
             let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             set.lively.store(n > 0, Ordering::Relaxed);
             // An edge that comes once more is to be taken before the program hears of it.
-            let n = if set.echoes.load(Ordering::Relaxed) { look(set, epfd, room, (n, 0)).unwrap_or(n) } else { n };
+            let n = if set.echoes.load(Ordering::Relaxed) { look(set, epfd, room, (n, number)).unwrap_or(n) } else { n };
             inside::forget_echoes(set);
             Ok((n > 0).then_some(n))
         }
