@@ -1,9 +1,9 @@
 //! What neighbours say of the order of events may be wrong, by malice or since their machine has
 //! another clock. Everything that is ready in a set has its turn all the same.
 
+use ginnel_tcp::order::ticks;
 use ginnel_tests::spoil::Spoiler;
 use ginnel_tests::{Stand, build};
-use ginnel_tcp::order::ticks;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

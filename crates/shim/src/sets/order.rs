@@ -294,9 +294,7 @@ impl Registration {
     fn since_or_late(&mut self, endpoint: Endpoint<'_>, now: u64) -> u64 {
         match self.says_since(endpoint, now) {
             // A writer whose clock is ahead, as another machine's may be, seems always late.
-            Some(since) if since.wrapping_add(BLUR) > now => {
-                self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE)
-            }
+            Some(since) if since.wrapping_add(BLUR) > now => self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE),
             since => since.unwrap_or(now).max(self.turn.since),
         }
     }
