@@ -61,7 +61,11 @@ impl Order {
 
     /// Are so many due that none needs to be found? Forgets those that are not any more: the kernel
     /// may have told of one before its turn.
+    #[inline]
     fn has(&mut self, room: usize, registrations: &mut [Registration]) -> bool {
+        if self.due.is_empty() {
+            return false;
+        }
         let is_due = |entry: &Registration, since: u64| entry.used && entry.turn.due == since;
         let mut first = self.due.iter().skip(self.next).take(room);
         let all = first.all(|&(since, index)| registrations.get(index as usize).is_some_and(|entry| is_due(entry, since)));
