@@ -17,6 +17,7 @@ mod asked;
 mod change;
 mod collect;
 mod descriptors;
+mod doors;
 mod edges;
 mod hot;
 mod inside;
@@ -39,6 +40,7 @@ mod wait;
 pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
+pub use doors::part_with;
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, edge, emptied, filled};
@@ -251,6 +253,8 @@ struct Inner {
     /// Inner sets whose edge is told of in this wait, and comes once more: see [`inside::echoes`].
     echoes: Vec<u32>,
     waiter: Option<Waiter>,
+    /// By what it is woken for connections in the memory of pairs, where it has a waiter.
+    doors: doors::Doors,
     /// Something lies in its FIFO, which is read with the next word to the kernel: see [`late`].
     full: bool,
     /// It was to have one, since something was about to be armed or a thread that slept was to be

@@ -8,7 +8,7 @@ use super::look::ask;
 use super::registration::is_told;
 use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
-use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
+use super::{Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
 use crate::ops::ready::as_end;
 use crate::runtime;
@@ -290,6 +290,7 @@ fn suspects(set: &Set) -> Option<Suspects> {
         if let Some(waiter) = inner.waiter {
             found.push((u32::MAX, pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 }));
         }
+        found.extend(inner.lines().map(|fd| (u32::MAX, pollfd { fd, events: libc::POLLIN, revents: 0 })));
         for (place, entry) in (0..).zip(&inner.registrations).filter(|(_, entry)| entry.used) {
             if entry.loud && entry.slot.is_none() {
                 return None;
@@ -324,7 +325,10 @@ pub(super) fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
 /// asking.
 fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
     if place == u32::MAX {
-        set.with(|inner| inner.rung(set));
+        set.with(|inner| {
+            inner.rung(set);
+            doors::empty(set, inner, |_| true);
+        });
         return Some(false);
     }
     let (endpoint, child, disabled, told) = set.with(|inner| {

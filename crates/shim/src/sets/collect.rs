@@ -57,13 +57,12 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
 pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> usize {
     set.with(|inner| {
         let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-        let segment = &attachment.node.joined().segment;
         // What was said over TCP, or to a ring that is not looked at, may have been said before.
-        let rung = inner.waiter.is_some_and(|waiter| waiter.any(segment));
-        if !inner.children.is_empty() || rung || inner.by_tcp != segment.by_tcp() {
+        let by_tcp = attachment.node.joined().segment.by_tcp();
+        if !inner.children.is_empty() || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
             return 0;
         }
+        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
         let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
