@@ -1,0 +1,36 @@
+/* A message that lies in the segment until somebody says that it is to be received.
+ *
+ *   mpi_garbled FILE
+ *
+ * Rank 1 sends it and says so; rank 0 receives it once FILE is there. */
+#include "../include/check.h"
+#include <mpi.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+	static const char mark[64] = "GINNEL-MPI-GARBLED: these bytes are looked for in the segment.";
+	char got[64] = "";
+	int me;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &me);
+	CHECK(argc == 2);
+	/* Both have heard each other. */
+	MPI_Sendrecv(&me, 1, MPI_INT, 1 - me, 1, got, 1, MPI_INT, 1 - me, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (me == 1) {
+		MPI_Send(mark, sizeof(mark), MPI_BYTE, 0, 2, MPI_COMM_WORLD);
+		printf("sent\n");
+		fflush(stdout);
+		MPI_Recv(got, 1, MPI_BYTE, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	} else {
+		while (access(argv[1], F_OK) != 0)
+			usleep(1000);
+		MPI_Recv(got, sizeof(got), MPI_BYTE, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		printf("received %s\n", memcmp(got, mark, sizeof(mark)) == 0 ? "right" : "wrong");
+		fflush(stdout);
+		MPI_Send(got, 1, MPI_BYTE, 1, 3, MPI_COMM_WORLD);
+	}
+	MPI_Finalize();
+	return 0;
+}
