@@ -11,6 +11,7 @@ mod detach;
 mod differential;
 mod go;
 mod hostile;
+mod in_turn;
 mod install;
 mod leaks;
 mod memory;

@@ -1,7 +1,7 @@
 //! `ginnel-broker`: whom it makes a pair, who gets nothing, and that nobody keeps another waiting.
 
 use ginnel_region::Segment;
-use ginnel_tcp::broker::{Answer, Heard, Question, Verdict, ask, connect, hear, part};
+use ginnel_tcp::broker::{Answer, Beside, Heard, Question, Verdict, ask, connect, hear, part};
 use ginnel_tests::daemon::Broker;
 use ginnel_tests::limit::MemoryLimit;
 use ginnel_tests::{is_root, skip};
@@ -47,7 +47,7 @@ impl Asker {
         loop {
             match hear(self.0.0) {
                 Heard::Answer(Answer { verdict: Verdict::Waits, .. }, _) => {}
-                Heard::Answer(answer, memory) => return (answer, memory),
+                Heard::Answer(answer, beside) => return (answer, beside.memory),
                 Heard::Nothing => std::thread::sleep(Duration::from_millis(1)),
                 Heard::Gone => panic!("it hangs up"),
             }
@@ -57,7 +57,7 @@ impl Asker {
 
     fn waits(&self) {
         let until = Instant::now() + PATIENCE;
-        while !matches!(hear(self.0.0), Heard::Answer(Answer { verdict: Verdict::Waits, .. }, None)) {
+        while !matches!(hear(self.0.0), Heard::Answer(Answer { verdict: Verdict::Waits, .. }, Beside { memory: None, .. })) {
             assert!(Instant::now() < until, "no answer");
             std::thread::sleep(Duration::from_millis(1));
         }

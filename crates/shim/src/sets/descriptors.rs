@@ -1,6 +1,7 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
+    doors,
     BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late,
     outlived, places_of, registered, retell, set_at, unlink, unregistered,
 };
@@ -87,6 +88,7 @@ pub fn closed(fd: c_int, index: u32) {
         }
     }
     set.with(|inner| {
+        doors::close(fd, inner);
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
             waiter.retire(&attachment.node);
         }
