@@ -5,7 +5,8 @@ use crate::tap::Tap;
 use anyhow::Context;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{connect, shutdown, socket_with};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -80,6 +81,8 @@ impl Places {
 impl Drop for Places {
     fn drop(&mut self) {
         for (path, listener) in self.sockets.drain() {
+            // Whoever has a copy of it, for a moment or longer, does not serve it either.
+            let _ = shutdown(&listener, Shutdown::Both);
             drop(listener);
             take_away(&path);
         }
@@ -126,7 +129,8 @@ fn bind(Place { socket: path, mode, group }: Place<'_>) -> io::Result<UnixListen
             return Err(io::Error::other("the path is taken by something that is no socket"));
         }
         if is_served(path) {
-            return Err(io::Error::other("another switch serves this socket"));
+            let why = "somebody listens there: another switch, or this one as something else";
+            return Err(io::Error::other(why));
         }
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -17,11 +17,17 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long an address may be listened at that is to be this switch's: until not long ago it may
+/// have been its own, in a fabric that was let go, and that takes a moment.
+const LISTENS: Duration = Duration::from_secs(2);
 
 /// Where the configuration is.
 #[derive(Debug, Clone)]
@@ -112,8 +118,15 @@ fn check_fabric(config: &Config, now: &Config) -> Result<(), String> {
         // Its ports are others than those of TCP.
         Provider::Verbs => 0,
     };
-    let bound = TcpListener::bind((fabric.listen.ip(), port));
-    bound.map(drop).map_err(|error| format!("fabric.listen: {}: {error}", fabric.listen))
+    let until = Instant::now() + LISTENS;
+    loop {
+        let bound = TcpListener::bind((fabric.listen.ip(), port));
+        let Err(error) = bound else { return Ok(()) };
+        if error.kind() != ErrorKind::AddrInUse || Instant::now() > until {
+            return Err(format!("fabric.listen: {}: {error}", fabric.listen));
+        }
+        std::thread::sleep(LISTENS / 20);
+    }
 }
 
 /// Opens the sockets and tap devices that are new.

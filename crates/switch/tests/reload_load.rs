@@ -3,6 +3,7 @@
 use crate::common::{ALL, Lab, PATIENCE, alone, frame, mac, talk};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::vhost::message::{Head, Request};
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ fn good(lab: &Lab, text: &str) {
     assert_eq!(lab.reload(text).error, None);
 }
 
-/// Sends frame after frame and has each arrive, once and in order, at one of the receivers.
+/// Sends frame after frame until it is to stop, and has each arrive once, at one of the receivers,
+/// which have theirs in order.
 fn every_frame_arrives(
     a: &mut FrontEnd,
     receivers: &mut [&mut FrontEnd],
@@ -21,20 +23,27 @@ fn every_frame_arrives(
     // Fewer on their way than a queue has room for.
     const WINDOW: u64 = 32;
     let numbered = |n: u64| [&frame(to, mac(1), 8, 0)[..], &n.to_be_bytes()].concat();
-    let (mut sent, mut got, mut ends) = (0, 0, false);
-    let mut last = Instant::now();
+    let mut next = vec![0; receivers.len()];
+    // All before `got`, and these.
+    let (mut got, mut ahead) = (0, BTreeSet::new());
+    let (mut sent, mut ends, mut last) = (0, false, Instant::now());
     while !ends || got < sent {
         ends = ends || stop(got);
         while !ends && sent < got + WINDOW && a.send(1, &numbered(sent)) {
             sent += 1;
         }
-        for receiver in &mut *receivers {
+        for (receiver, next) in receivers.iter_mut().zip(&mut next) {
             while let Some(frame) = receiver.receive(0) {
-                assert_eq!(frame, numbered(got), "of {sent}");
-                (got, last) = (got + 1, Instant::now());
+                let number = frame.last_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                assert!((*next..sent).contains(&number) && frame == numbered(number));
+                assert!(number >= got && ahead.insert(number), "{number} has come twice");
+                *next = number + 1;
             }
         }
-        assert!(last.elapsed() < PATIENCE, "{got} of {sent} arrived");
+        while ahead.remove(&got) {
+            (got, last) = (got + 1, Instant::now());
+        }
+        assert!(last.elapsed() < PATIENCE, "{got} of {sent} arrived, and {ahead:?}");
         std::thread::yield_now();
     }
 }

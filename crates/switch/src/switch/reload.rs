@@ -114,12 +114,15 @@ impl Switch {
         };
         let socket = port.config.socket.clone();
         match &mut port.link {
+            // What may take long to be closed it gives to its closer.
             Link::Guest(seat) => seat.close(&poller, GONE),
             Link::Tap(tap) => poller.forget(&*tap),
         }
         self.relist(index);
-        // The kernel may take its time to let a device go.
-        Arc::new(Closer::default()).close(port);
+        if matches!(port.link, Link::Tap(_)) {
+            // The kernel may take its time to let a device go.
+            Arc::new(Closer::default()).close(port);
+        }
         self.tracer.forget(index);
         if let Some(path) = socket {
             take_away(&path);
