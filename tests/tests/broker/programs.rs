@@ -14,17 +14,96 @@ open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
 os.rename(sys.argv[1] + '.new', sys.argv[1])
 while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.02)";
 
+/// Answers each connection: in a thread of its own, or all of them by epoll or poll. Ends as
+/// [`SERVER`].
+pub const ECHOES: &str = "import os, select, socket, sys, threading
+l = socket.create_server(('0.0.0.0', 0))
+def serve(c):
+    while d := c.recv(70000): c.sendall(d)
+def threads():
+    while True: threading.Thread(target=serve, args=l.accept()[:1], daemon=True).start()
+def ready(waits):
+    all = {}
+    waits.register(l, 1)
+    while True:
+        for fd, _ in waits.poll():
+            if fd == l.fileno():
+                c = l.accept()[0]
+                all[c.fileno()] = c
+                waits.register(c, 1)
+            elif d := all[fd].recv(70000): all[fd].sendall(d)
+            else:
+                waits.unregister(fd)
+                all.pop(fd).close()
+ways = dict(threads=threads, epoll=lambda: ready(select.epoll()), poll=lambda: ready(select.poll()))
+threading.Thread(target=ways[sys.argv[2]], daemon=True).start()
+open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
+os.rename(sys.argv[1] + '.new', sys.argv[1])
+while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.02)
+os.remove(sys.argv[1] + '.end')
+os.remove(sys.argv[1])";
+
+/// Small messages that all come back, with pauses in which both ends sleep; waits for them in one
+/// of three ways. Goes on when the next of three files is gone.
+pub const RINGS: &str = "import os, select, socket, sys, time
+host, port, way, step = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+all = [socket.create_connection((host, port)) for _ in range(int(os.environ.get('CONNECTIONS', 2)))]
+waits = {'recv': None, 'poll': select.poll(), 'epoll': select.epoll()}[way]
+if waits:
+    for c in all: waits.register(c, 1)
+def exchange(c, number):
+    sent, got = b'%06d' % number, b''
+    c.sendall(sent)
+    while len(got) < len(sent):
+        if waits: assert waits.poll() == [(c.fileno(), 1)]
+        d = c.recv(len(sent) - len(got))
+        assert d, 'ended'
+        got += d
+    assert got == sent
+def talk(count):
+    for number in range(count):
+        for c in all: exchange(c, number)
+        time.sleep(0.003)
+talk(60)
+print('first', flush=True)
+while os.path.exists(step + '0'): talk(1)
+talk(60)
+print('warm', flush=True)
+while os.path.exists(step + '1'): time.sleep(0.01)
+talk(150)
+print('done', flush=True)
+while os.path.exists(step + '2'): time.sleep(0.01)";
+
 /// Serves one connection, and in its midst becomes several processes, or another, in the way that
 /// its second argument says. Ends with the connection.
 pub const CHANGES: &str = "import array, ctypes, os, socket, subprocess, sys, time
 way, number = sys.argv[2], 0
+def lines():
+    # The sockets by which the two processes of a pair wake each other.
+    get, found = ctypes.CDLL('libc.so.6').getsockopt, []
+    for fd in map(int, os.listdir('/proc/self/fd')):
+        value, length = (ctypes.c_int * 2)(-1, -1), ctypes.c_uint(4)
+        for place, name in enumerate((39, 3)):
+            get(fd, 1, name, ctypes.byref(value, 4 * place), ctypes.byref(length))
+        if tuple(value) == (socket.AF_UNIX, socket.SOCK_STREAM): found.append(fd)
+    return found
 def serve(c, number):
     while d := c.recv(70000):
         c.sendall(d)
         number += 1
         if number > 0 and os.path.exists(sys.argv[1] + '.change'): number = -10**9; c = WAYS[way](c)
 def fork(c):
-    if os.fork(): c.close(); os.wait(); sys.exit(0)
+    assert len(lines()) == 4, lines()
+    if os.fork():
+        c.close()
+        sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+    assert not lines(), lines()
+    return c
+def closes(c):
+    # As daemons do: all numbers but its own.
+    os.closerange(3, c.fileno())
+    os.closerange(c.fileno() + 1, 70000)
+    assert len(lines()) == 4, lines()
     return c
 def keep(c):
     # The child has it too, and does nothing with it.
@@ -66,7 +145,7 @@ def lock(c):
 def heir(c):
     return become(fork(c))
 AGAIN = 'import socket, sys\\nc = socket.socket(fileno=int(sys.argv[1]))\\nwhile d := c.recv(70000): c.sendall(d)'
-WAYS = dict(fork=fork, leaves=keep, execute=execute, spawn=spawn, send=send, become=become, heir=heir, lock=lock)
+WAYS = dict(fork=fork, closes=closes, leaves=keep, execute=execute, spawn=spawn, send=send, become=become, heir=heir, lock=lock)
 l = socket.create_server(('0.0.0.0', 0))
 open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
 os.rename(sys.argv[1] + '.new', sys.argv[1])
@@ -129,6 +208,48 @@ while left:
     if not os.path.exists(sys.argv[3]): left -= 1
     exchange(c, number)
     time.sleep(0.005)"
+);
+
+/// One connection, whose messages all come back. Once a file is gone it does with the sockets by
+/// which the two processes of the pair wake each other what its third argument says, past the
+/// library; then all messages have to come back still.
+pub const NOISE: &str = concat!(
+    exchange!(),
+    "import ctypes, os, platform, socket, sys, time
+host, port, way, stays = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+syscall = ctypes.CDLL('libc.so.6', use_errno=True).syscall
+SENDTO, CLOSE, GETSOCKOPT = (44, 3, 55) if platform.machine() == 'x86_64' else (206, 57, 209)
+def option(fd, name):
+    value, length = ctypes.c_int(-1), ctypes.c_uint(4)
+    syscall(GETSOCKOPT, fd, 1, name, ctypes.byref(value), ctypes.byref(length))
+    return value.value
+def lines():
+    numbers = [int(name) for name in os.listdir('/proc/self/fd')]
+    return [fd for fd in numbers if (option(fd, 39), option(fd, 3)) == (socket.AF_UNIX, socket.SOCK_STREAM)]
+def rings():
+    # Until it is hung up on, where somebody sleeps; a line that is only full stays open.
+    open, end = set(lines()), time.monotonic() + 60
+    assert len(open) == 4, open
+    while len(open) == 4 and time.monotonic() < end:
+        for fd in list(open):
+            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+            if syscall(SENDTO, fd, b'x' * 50, 50, flags, None, 0) < 0 and ctypes.get_errno() == 32: open.remove(fd)
+        time.sleep(0)
+    assert len(open) < 4, 'nobody hangs up'
+def closes():
+    for fd in lines(): syscall(CLOSE, fd)
+c = socket.create_connection((host, port))
+for number in range(60): exchange(c, number)
+print('first', flush=True)
+while os.path.exists(stays):
+    exchange(c, 999999)
+    time.sleep(0.003)
+exchange(c, 1)
+dict(rings=rings, closes=closes)[way]()
+for number in range(80):
+    exchange(c, number)
+    time.sleep(0.003)
+print('answered', flush=True)"
 );
 
 /// Gets a pair's memory as anybody may, by a connection of its own, and writes nonsense over it for
