@@ -138,7 +138,8 @@ impl Game {
             _ => {
                 // A part of another pair's ring.
                 let other = random.one_of(&[0, 1, 2]);
-                if let Some((_, others)) = (other != reader).then(|| pair_of(&self.ranks[reader], self.ranks[other].id())).flatten() {
+                if let Some((_, others)) = (other != reader).then(|| pair_of(&self.ranks[reader], self.ranks[other].id())).flatten()
+                {
                     self.put(ring, &self.copied(others), frame, random.one_of(&[4, 8, WORDS]));
                 }
             }
