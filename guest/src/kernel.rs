@@ -76,9 +76,15 @@ impl Kernel {
         let headers = format!("linux-headers-{release}");
         let needed = call(apt("apt-cache", options).args(["depends", &headers]))?;
         let needed = needed.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-        let parts = needed.filter(|name| name.ends_with("-common") || name.starts_with("linux-kbuild-"));
         let mut packages = vec![format!("linux-image-{release}={version}"), format!("{headers}={version}")];
-        packages.extend(parts.map(|name| format!("{name}={version}")));
+        packages.extend(needed.filter_map(|name| match name {
+            // The headers want this very version of these …
+            _ if name.ends_with("-common") => Some(format!("{name}={version}")),
+            // … and of the tools this one or a later: those of the next kernel are in Debian's
+            // archive some hours before its signed image is.
+            _ if name.starts_with("linux-kbuild-") => Some(name.to_owned()),
+            _ => None,
+        }));
 
         let root = cache.join(format!("kernel-{release}"));
         package::unpack(&packages, &root, options)?;

@@ -5,11 +5,22 @@ static volatile int caught;
 
 static void note(int signal) { (void)signal, caught++; }
 
+// Others of the host connect, and are served, all the while.
+static int elsewhere;
+static struct sockaddr_in at_elsewhere;
+
+static void somebody_connects(void) {
+    int fd = connect_to(&at_elsewhere);
+    close(accept_from(elsewhere));
+    close(fd);
+}
+
 // Of 300 reports with some work in between, each of the `n` is told of in a fair number.
-static void turns(int set, const int *fds, int n) {
+static void turns(int set, const int *fds, int n, void (*work)(void)) {
     int told[3] = {0};
     for (int i = 0; i < 300; i++) {
         struct epoll_event ev;
+        if (work) work();
         IS(epoll_wait(set, &ev, 1, PATIENCE), 1);
         for (int k = 0; k < n; k++) told[k] += ev.data.fd == fds[k];
         if (i % 3) usleep(80);
@@ -23,16 +34,19 @@ int main(void) {
     put_all(a[1], "x", 1), put_all(b[1], "x", 1);
     IS(epoll_add(set, a[0], EPOLLIN), 0);
     IS(epoll_add(set, b[0], EPOLLIN), 0);
-    turns(set, (int[]){a[0], b[0]}, 2);
+    turns(set, (int[]){a[0], b[0]}, 2, NULL);
     say("two sockets");
     IS(epoll_add(set, ready, EPOLLIN), 0);
-    turns(set, (int[]){a[0], b[0], ready}, 3);
+    turns(set, (int[]){a[0], b[0], ready}, 3, NULL);
     say("and an eventfd");
+    elsewhere = listen_on(&at_elsewhere);
+    turns(set, (int[]){a[0], b[0], ready}, 3, somebody_connects);
+    say("beside others that connect");
     IS(epoll_add(inner, b[0], EPOLLIN), 0);
     IS(epoll_add(outer, a[0], EPOLLIN), 0);
     IS(epoll_add(outer, inner, EPOLLIN), 0);
     IS(epoll_add(outer, ready, EPOLLIN), 0);
-    turns(outer, (int[]){a[0], inner, ready}, 3);
+    turns(outer, (int[]){a[0], inner, ready}, 3, NULL);
     say("and an inner set");
 
     sigset_t blocked, before;

@@ -3,6 +3,7 @@
 //! whatever becomes of the broker meanwhile.
 
 mod asked;
+mod lines;
 mod namespaces;
 mod programs;
 
@@ -365,6 +366,14 @@ fn through_a_change(way: &str) -> Option<[Report; 2]> {
 fn a_child_goes_on_where_its_parent_was() {
     if let Some(reports) = through_a_change("fork") {
         // Eighty messages of each size came after the fork.
+        assert!(reports[1].sum("ring_out") > 4_000_000, "{:?}", reports[1]);
+    }
+}
+
+/// What wakes it is not the program's to close.
+#[test]
+fn who_closes_all_numbers_goes_on_in_the_ring() {
+    if let Some(reports) = through_a_change("closes") {
         assert!(reports[1].sum("ring_out") > 4_000_000, "{:?}", reports[1]);
     }
 }

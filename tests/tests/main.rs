@@ -12,6 +12,7 @@ mod detach;
 mod differential;
 mod go;
 mod hostile;
+mod in_turn;
 mod install;
 mod leaks;
 mod memory;

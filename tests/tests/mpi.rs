@@ -4,6 +4,7 @@
 use ginnel_tests::{Done, Report, Stand, build, permit, skip};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -420,6 +421,38 @@ fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
         let said = format!("{}{}", done.stdout, done.stderr);
         let crashed = ["signal 11", "signal 7", "signal 6", "signal 4", "Segmentation", "panicked"];
         assert!(!crashed.iter().any(|word| said.contains(word)), "round {round}: {done}");
+    }
+}
+
+/// A message that is altered while it lies in the segment is not received, and the job ends with words
+/// that say why: it would wait for ever. Unaltered it is received.
+#[test]
+fn a_garbled_message_ends_the_job_over_ucx() {
+    const MARK: &[u8] = b"GINNEL-MPI-GARBLED: these bytes are looked for";
+    let _permit = permit::cpu(2);
+    for (library, altered) in [(OPEN_MPI, false), (OPEN_MPI, true), (MPICH, true)] {
+        let name = format!("mpi-ucx-garbled-{}-{altered}", library.name);
+        let Some(program) = program_of(library, "mpi_garbled", &name) else { return };
+        let stand = Stand::plain(&name).limit(Duration::from_secs(120));
+        let said_so = stand.dir().join("said");
+        let mut running = stand.start(ucx(&stand, library, 2).arg(program).arg(&said_so));
+        running.wait_for("sent");
+        if altered {
+            let segment = File::options().read(true).write(true).open(stand.dir().join("mpi")).expect("the segment");
+            // Messages begin on lines, and UCX puts 8 bytes before this one's.
+            let mut bytes = vec![0; 8 << 20];
+            let len = segment.read_at(&mut bytes, 0).expect("its bytes");
+            let places: Vec<usize> = (0..len - MARK.len()).step_by(8).filter(|at| bytes[*at..].starts_with(MARK)).collect();
+            assert!(!places.is_empty(), "the message is there");
+            places.iter().for_each(|at| segment.write_all_at(b"X", *at as u64).expect("room"));
+        }
+        File::create(&said_so).expect("a file");
+        let done = running.finish();
+        let said = format!("{}{}", done.stdout, done.stderr);
+        let right = !altered && done.success() && said.contains("received right");
+        let ended = altered && !done.success() && said.contains("garbled (endpoint") && !said.contains("received");
+        assert!(right || ended, "{done}");
+        assert_nothing_is_left(&stand);
     }
 }
 

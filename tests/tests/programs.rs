@@ -87,6 +87,7 @@ programs! {
     exec_fails
     exec_keeps
     exit_without_close
+    few_places
     fifos_removed
     first_use_anywhere
     foreign_children

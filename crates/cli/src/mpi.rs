@@ -61,6 +61,10 @@ impl Library {
                 ("OMPI_MCA_pml", "cm"),
                 ("OMPI_MCA_mtl", "ofi"),
                 ("OMPI_MCA_mtl_ofi_provider_include", "ginnel"),
+                // It keeps the completions that it has read in one array for each thread, and reads
+                // the next ones into the same array where it has to send again within a completion:
+                // those not looked at yet are lost, and others done twice. So one at a time.
+                ("OMPI_MCA_mtl_ofi_progress_event_cnt", "1"),
                 ("OMPI_MCA_osc", "^rdma"),
             ])),
             (Self::OpenMpi, Over::Ucx) => Ok(owned(&[

@@ -141,6 +141,8 @@ pub enum Wake {
     Fifo,
     /// An interrupt, between virtual machines.
     Doorbell,
+    /// A byte in a socket that the two processes of a pair have.
+    Line,
     /// One byte on the TCP connection.
     Token,
     /// Nothing but the kernel: the connection is on TCP.

@@ -317,7 +317,7 @@ impl Survey {
     /// for.
     fn wake(&self, slot: &Slot) -> Wake {
         if slot.has(flag::PAIR) {
-            return Wake::Token;
+            return if slot.has(flag::BY_LINE) { Wake::Line } else { Wake::Token };
         }
         let region = self.region_of(slot);
         let wish = self.direction(slot, 1).map(|incoming| Want::of(incoming.want_data().load(Relaxed)));

@@ -184,6 +184,7 @@ fn wake(connection: &Connection) -> Cell {
     text(match connection.wake {
         Wake::Fifo => "fifo",
         Wake::Doorbell => "doorbell",
+        Wake::Line => "line",
         Wake::Token => "token",
         Wake::None => "-",
     })

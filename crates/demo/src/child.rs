@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 
 use crate::interrupt;
-use crate::undo::{self, Undo};
+use crate::undo;
 use crate::workdir::{WorkDir, tail};
 
 /// How long a program may take to end after SIGTERM.
@@ -63,7 +63,7 @@ impl Child {
             .spawn()
             .context("cannot run setpriv (package util-linux)")?;
         let pid = Pid::from_child(&child);
-        Ok(Self { name: name.to_owned(), pid, out, err, _guard: undo::enter(Undo::Group(pid)) })
+        Ok(Self { name: name.to_owned(), pid, out, err, _guard: undo::enter(move || stop_group(pid)) })
     }
 
     /// The process id, which is its group's as well.

@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::tools;
-use crate::undo::{self, Undo};
+use crate::undo;
 
 const PREFIX: &str = "ginnel-demo-";
 
@@ -128,7 +128,8 @@ impl Namespaces {
             let space = format!("{name}-{end}");
             // One of that name is of an earlier process with our number.
             remove_namespace(&space);
-            guards.push(undo::enter(Undo::Namespace(space.clone())));
+            let gone = space.clone();
+            guards.push(undo::enter(move || remove_namespace(&gone)));
             ip(&format!("netns add {space}"))?;
         }
         ip(&format!("-n {name}-sw link add br0 type bridge"))?;

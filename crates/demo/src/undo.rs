@@ -4,37 +4,10 @@
 //! scope; what is still entered when the program ends, or panics (the release build aborts then,
 //! and runs no destructor), goes in [`everything`], the latest first.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::Pid;
-
-use crate::{child, place};
-
-/// One thing to take back.
-#[derive(Debug)]
-pub enum Undo {
-    /// A child that leads a process group of its own, and is reaped by nobody else.
-    Group(Pid),
-    /// A named network namespace.
-    Namespace(String),
-    /// A directory and all in it.
-    Dir(PathBuf),
-}
-
-impl Undo {
-    fn perform(self) {
-        match self {
-            Undo::Group(leader) => child::stop_group(leader),
-            Undo::Namespace(name) => place::remove_namespace(&name),
-            Undo::Dir(path) => {
-                if let Err(error) = std::fs::remove_dir_all(&path) {
-                    eprintln!("could not remove {}: {error}", path.display());
-                }
-            }
-        }
-    }
-}
+/// What takes one thing back. It says by itself what it could not do.
+type Undo = Box<dyn FnOnce() + Send>;
 
 struct Entries {
     next: u64,
@@ -52,12 +25,12 @@ fn entries() -> MutexGuard<'static, Entries> {
 #[derive(Debug)]
 pub struct Guard(u64);
 
-/// Enters something to take back.
-pub fn enter(undo: Undo) -> Guard {
+/// Enters how something is taken back.
+pub fn enter(undo: impl FnOnce() + Send + 'static) -> Guard {
     let mut entries = entries();
     entries.next += 1;
     let id = entries.next;
-    entries.list.push((id, undo));
+    entries.list.push((id, Box::new(undo)));
     Guard(id)
 }
 
@@ -69,7 +42,7 @@ impl Drop for Guard {
             found.map(|index| entries.list.remove(index).1)
         };
         if let Some(undo) = entry {
-            undo.perform();
+            undo();
         }
     }
 }
@@ -79,7 +52,7 @@ pub fn everything() {
     loop {
         let entry = entries().list.pop();
         match entry {
-            Some((_, undo)) => undo.perform(),
+            Some((_, undo)) => undo(),
             None => return,
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::undo::{self, Undo};
+use crate::undo;
 
 const PREFIX: &str = "ginnel-demo-";
 
@@ -29,7 +29,8 @@ impl WorkDir {
         make()
             .or_else(|_| fs::remove_dir_all(&path).and_then(|()| make()))
             .with_context(|| format!("cannot make {} (is TMPDIR a directory that you may write to?)", path.display()))?;
-        Ok(Self { _guard: undo::enter(Undo::Dir(path.clone())), path })
+        let gone = path.clone();
+        Ok(Self { _guard: undo::enter(move || remove(&gone)), path })
     }
 
     /// A new directory inside.
@@ -42,6 +43,12 @@ impl WorkDir {
     /// The path of a file inside.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+}
+
+fn remove(directory: &Path) {
+    if let Err(error) = fs::remove_dir_all(directory) {
+        eprintln!("could not remove {}: {error}", directory.display());
     }
 }
 

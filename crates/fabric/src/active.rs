@@ -44,7 +44,7 @@ pub struct Active {
     ways: Vec<Way>,
     way_of: HashMap<EndpointId, u32>,
     sources: Sources,
-    /// Writers whose messages are not taken any more, until the owner has been told.
+    /// What is not taken any more, until the owner has been told.
     refused: Vec<Refused>,
     packed: Lines,
 }
@@ -194,15 +194,16 @@ impl Active {
     /// up, too.
     #[cold]
     fn give_up(&mut self, refused: Refused) {
-        let (writer, proven) = refused;
-        if proven && let Some(way) = self.way_of.get(&writer) {
+        if let Refused::Peer(writer) = refused
+            && let Some(way) = self.way_of.get(&writer)
+        {
             self.ways[*way as usize].gone = true;
         }
         self.refused.push(refused);
     }
 
-    /// A writer whose messages are not taken any more, since one made no sense or had a wrong seal;
-    /// told once. True: there were good ones before, and nothing is sent to it any more.
+    /// What is not taken any more; told once. To a [peer](Refused::Peer) of whom nothing is taken,
+    /// and to one that [takes nothing](Refused::Own), nothing is sent any more either.
     #[inline]
     pub fn refused(&mut self) -> Option<Refused> {
         self.refused.pop()
@@ -224,6 +225,10 @@ impl Active {
     #[cold]
     pub fn look_for_the_dead(&mut self) {
         for way in &mut self.ways {
+            if !way.gone && way.writer.as_ref().is_some_and(|writer| writer.is_refused(&self.node)) {
+                way.gone = true;
+                self.refused.push(Refused::Own(way.id));
+            }
             way.gone |= way.writer.is_some() && !self.node.lives(way.id);
             if way.gone
                 && let (Some(writer), Ok(guard)) = (way.writer.take(), self.node.guard())
@@ -274,6 +279,8 @@ fn sent(node: &Node, way: &mut Way, put: Result<bool, Corrupt>) -> Result<(), Er
     }
 }
 
+#[cfg(test)]
+mod attacks;
 #[cfg(test)]
 #[path = "active_tests.rs"]
 mod tests;

@@ -5,16 +5,16 @@ use crate::node::EndpointId;
 use ginnel_region::PAGE;
 use std::sync::atomic::Ordering;
 
-const KEY: Key = *b"a key of the job";
+pub(super) const KEY: Key = *b"a key of the job";
 
-struct Place(tempfile::TempDir);
+pub(super) struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
-    fn end(&self, key: Option<Key>) -> Active {
+    pub(super) fn end(&self, key: Option<Key>) -> Active {
         let config = Config { size: 16 << 20, ..Config::default() };
         Active::open(&self.0.path().join("mpi"), &config, key).expect("an end")
     }
@@ -24,17 +24,17 @@ impl Place {
     }
 }
 
-fn bytes(len: usize, seed: usize) -> Vec<u8> {
+pub(super) fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + (at >> 8) * 7 + seed) as u8).collect()
 }
 
-fn send(from: &mut Active, way: u32, handler: u8, bytes: &[u8]) -> Result<(), Error> {
+pub(super) fn send(from: &mut Active, way: u32, handler: u8, bytes: &[u8]) -> Result<(), Error> {
     let (head, rest) = bytes.split_at(bytes.len().min(8));
     // SAFETY: both are slices.
     unsafe { from.send(way, handler, &[(head.as_ptr(), head.len()), (rest.as_ptr(), rest.len())]) }
 }
 
-fn taken(end: &mut Active) -> Option<(u8, Vec<u8>)> {
+pub(super) fn taken(end: &mut Active) -> Option<(u8, Vec<u8>)> {
     let taken = end.take()?;
     // SAFETY: it stays until the next one is taken.
     Some((taken.handler, unsafe { std::slice::from_raw_parts(taken.at, taken.len) }.to_vec()))
@@ -92,7 +92,7 @@ fn what_strangers_write_is_not_handed_on() {
     let (to_b, from_stranger) = (a.way(b.id()), stranger.way(b.id()));
     send(&mut stranger, from_stranger, 1, b"0123456789").expect("room");
     assert_eq!(taken(&mut b), None, "no seal");
-    assert_eq!((b.refused(), b.refused()), (Some((stranger.id(), false)), None));
+    assert_eq!((b.refused(), b.refused()), (Some(Refused::Stranger(stranger.id())), None));
     send(&mut a, to_b, 2, b"true").expect("room");
     assert_eq!(taken(&mut b), Some((2, b"true".to_vec())), "others are heard as before");
     // Each byte of a message that is on its way, altered; the ring is read no more, and its writer
@@ -105,7 +105,7 @@ fn what_strangers_write_is_not_handed_on() {
         send(&mut c, to_b, 3, b"0123456789").expect("room");
         alter(&b, c.id(), 64 + at);
         assert_eq!(taken(&mut b), None, "byte {at}");
-        assert_eq!(b.refused(), Some((c.id(), true)));
+        assert_eq!(b.refused(), Some(Refused::Peer(c.id())));
         assert!(b.is_gone(to_c) && !a.is_gone(0));
         c.close();
         b.look_for_the_dead();
@@ -118,16 +118,48 @@ fn what_strangers_write_is_not_handed_on() {
     assert!(place.is_empty());
 }
 
-/// The page of the pair from `writer`, and where its ring begins.
-fn pair_of(reader: &Active, writer: EndpointId) -> (u32, u64) {
-    let word = |page: u32, at: u64| reader.node.segment().word(u64::from(page) * PAGE + at).load(Ordering::Relaxed);
-    let (_, page) = reader.node.entries().find(|(_, page)| word(*page, 8) == writer.0).expect("its pair");
-    (page, word(page, 0x18))
+/// A rank of which nothing is taken hears of it, also where it never sent a good message: it would
+/// wait for ever.
+#[test]
+fn a_rank_that_is_not_heard_is_told() {
+    for first in [true, false] {
+        let place = Place::new();
+        let (mut a, mut b) = (place.end(Some(KEY)), place.end(Some(KEY)));
+        let to_b = a.way(b.id());
+        if !first {
+            send(&mut a, to_b, 3, b"first").expect("room");
+            assert!(taken(&mut b).is_some());
+        }
+        send(&mut a, to_b, 3, b"garbled").expect("room");
+        alter(&b, a.id(), if first { 32 } else { 64 + 32 });
+        a.look_for_the_dead();
+        assert_eq!(a.refused(), None, "nobody has looked at it");
+        assert_eq!(taken(&mut b), None);
+        assert_eq!(b.refused(), Some(if first { Refused::Stranger(a.id()) } else { Refused::Peer(a.id()) }));
+        a.look_for_the_dead();
+        a.look_for_the_dead();
+        assert_eq!((a.refused(), a.refused()), (Some(Refused::Own(b.id())), None));
+        assert_eq!(send(&mut a, to_b, 3, b"later"), Err(Error::Gone));
+        a.close();
+        b.look_for_the_dead();
+        b.close();
+        assert!(place.is_empty());
+    }
+}
+
+/// The page of the pair from `writer`, and where its ring begins, if both are in the segment.
+pub(super) fn pair_of(reader: &Active, writer: EndpointId) -> Option<(u32, u64)> {
+    let segment = reader.node.segment();
+    let word = |page: u32, at: u64| segment.word(u64::from(page) * PAGE + at).load(Ordering::Relaxed);
+    let there = |page: &u32| segment.head(*page).is_some() && word(*page, 8) == writer.0;
+    let page = reader.node.entries().map(|(_, page)| page).find(there)?;
+    let ring = word(page, 0x18);
+    (ring.is_multiple_of(PAGE) && segment.holds(ring, RING)).then_some((page, ring))
 }
 
 /// Alters a byte of the ring from `writer`.
 fn alter(reader: &Active, writer: EndpointId, at: u64) {
-    let (_, ring) = pair_of(reader, writer);
+    let (_, ring) = pair_of(reader, writer).expect("its pair");
     reader.node.segment().word(ring + at / 8 * 8).fetch_xor(1 << (at % 8 * 8), Ordering::Relaxed);
 }
 
@@ -142,7 +174,7 @@ fn a_long_message_is_sealed_to_its_last_byte() {
         send(&mut a, to_b, 3, &bytes(LONGEST, 5)).expect("room");
         alter(&b, a.id(), 32 + at);
         assert!(taken(&mut b).is_none(), "byte {at}");
-        assert_eq!(b.refused(), Some((a.id(), false)));
+        assert_eq!(b.refused(), Some(Refused::Stranger(a.id())));
         a.close();
         b.look_for_the_dead();
     }
@@ -162,7 +194,8 @@ fn what_a_rank_sent_is_not_taken_twice() {
         }
         assert_eq!((taken(&mut b), taken(&mut b)), (Some((2, b"first".to_vec())), Some((2, b"later".to_vec()))));
         send(&mut stranger, from_stranger, 1, b"to be another").expect("room");
-        let ((page, ring), (copied_page, copied)) = (pair_of(&b, a.id()), pair_of(&b, stranger.id()));
+        let pair = |writer| pair_of(&b, writer).expect("its pair");
+        let ((page, ring), (copied_page, copied)) = (pair(a.id()), pair(stranger.id()));
         for at in (0..RING).step_by(8) {
             let word = |ring| stranger.node.segment().word(ring + at);
             word(copied).store(word(ring).load(Ordering::Relaxed), Ordering::Relaxed);
@@ -173,7 +206,7 @@ fn what_a_rank_sent_is_not_taken_twice() {
             b.look_for_the_dead();
         }
         assert_eq!(taken(&mut b), None, "left: {left}");
-        assert_eq!(b.refused(), Some((a.id(), false)), "a stranger's");
+        assert_eq!(b.refused(), Some(Refused::Stranger(a.id())), "a stranger's");
         if !left {
             send(&mut a, to_b, 4, b"still").expect("room");
             assert_eq!(taken(&mut b), Some((4, b"still".to_vec())));

@@ -14,7 +14,7 @@
 //! | 0x08, 0x10 | the writer's name, the reader's | maker |
 //! | 0x18, 0x20 | where the ring begins, its size | maker |
 //! | 0x40 | how far the reader is | reader |
-//! | 0x80 | bit 0: the writer has let go, bit 1: the reader | each |
+//! | 0x80 | bit 0: the writer has let go, bit 1: the reader, bit 2: the reader takes nothing more | each |
 //!
 //! The writer makes it. Nobody frees it as long as one of its ends may use it: whoever is the
 //! second to let go does, or whoever finds the ends dead.
@@ -36,6 +36,7 @@ const DONE: u64 = 0x40;
 const RELEASED: u64 = 0x80;
 const BY_WRITER: u64 = 1;
 const BY_READER: u64 = 2;
+const REFUSED: u64 = 4;
 
 /// Sizes of a ring that a reader takes.
 const SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 23;
@@ -156,6 +157,13 @@ impl Writer {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.common.position
+    }
+
+    /// Has the reader [said](Reader::refuse) that it takes nothing more?
+    #[must_use]
+    pub fn is_refused(&self, node: &Node) -> bool {
+        let (segment, page) = (node.segment(), self.common.page);
+        mine(segment, page, node.id()).is_some() && word(segment, page, RELEASED).load(Ordering::Acquire) & REFUSED != 0
     }
 
     /// Where the payload of the next frame will lie, if that is one piece of `most` bytes.
@@ -348,6 +356,14 @@ impl Reader {
         // Release pairs with the Acquire load in `Writer::put`.
         word(segment, common.page, DONE).store(common.position, Ordering::Release);
         true
+    }
+
+    /// Tells the writer that nothing more of it is taken.
+    pub fn refuse(&self, node: &Node) {
+        let (segment, page) = (node.segment(), self.common.page);
+        if mine(segment, page, node.id()).is_some() {
+            word(segment, page, RELEASED).fetch_or(REFUSED, Ordering::AcqRel);
+        }
     }
 
     /// Lets go of the pair; frees it if the writer has let go, or is dead.

@@ -10,12 +10,14 @@
 //!
 //! | module | part |
 //! |---|---|
+//! | [`lines`] | by what the two wake each other |
 //! | [`matching`] | who waits with which end, who is a pair with whom, and what a user may have of it |
 //! | [`memory`] | a pair's memory, and whether there is room for it |
 //! | [`server`] | who asks, and that nobody keeps another waiting |
 //!
 //! It is a process of its own, for the reasons that the prover is one.
 
+pub mod lines;
 pub mod matching;
 pub mod memory;
 pub mod server;

@@ -8,12 +8,10 @@
 //! | [`rundir`] | the directory of sockets and locks: whose it must be |
 //! | [`memory`] | sealed memory |
 //! | [`segment`] | one segment: memory, doorbells, slots |
-//! | [`server`] | the loop: one thread, one epoll set |
-//! | `joiners` | letting in and refusing; wake-ups between host and machines |
-//! | `unread` | those who do not read what they are sent |
+//! | [`server`] | the loop: one thread, one epoll set; within it who joins (`joiners`), who does not read what he is sent (`unread`), the status page (`web`, `page`) |
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
 //! | [`look`] | what the peers have written about their connections |
-//! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
+//! | [`metrics`] | Prometheus metrics |
 //! | [`prover`] | `ginnel-prover`, the proof of connections for programs without privileges |
 //! | [`broker`] | `ginnel-broker`, memory for each pair of processes |
 //! | [`qemu`] | the options by which QEMU joins |
@@ -35,14 +33,12 @@
 pub mod args;
 pub mod broker;
 pub mod config;
-mod joiners;
 pub mod keep;
 pub mod keeper;
 pub mod log;
 pub mod look;
 pub mod memory;
 pub mod metrics;
-pub mod page;
 mod patience;
 pub mod program;
 pub mod prover;
@@ -51,6 +47,4 @@ pub mod rundir;
 pub mod segment;
 pub mod server;
 mod sockets;
-mod unread;
 mod users;
-mod web;

@@ -2,7 +2,6 @@
 //! what the peers have written there.
 
 use crate::log;
-use crate::segment::Segment;
 use ginnel_tcp::census::{Census, census};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -21,24 +20,25 @@ pub struct Seen {
     at: Option<Instant>,
 }
 
-impl Segment {
-    /// Looks at the segment's connections, unless that was done just before.
-    pub(crate) fn look(&mut self) {
+impl Seen {
+    /// Looks at the connections of segment `name` in its memory of `size` bytes, unless that was
+    /// done just before.
+    pub(crate) fn look(&mut self, name: &str, memory: impl AsFd, size: u64) {
         let now = Instant::now();
-        let since = self.seen.at.map(|at| now - at);
+        let since = self.at.map(|at| now - at);
         if since.is_some_and(|since| since < PAUSE) {
             return;
         }
-        match census(self.memory.as_fd(), self.config.size) {
+        match census(memory.as_fd(), size) {
             Ok(census) => {
-                let new = census.carried_ever.saturating_sub(self.seen.census.carried_ever);
+                let new = census.carried_ever.saturating_sub(self.census.carried_ever);
                 let millis = since.map_or(0, |since| since.as_millis());
                 let rate = u128::from(new).saturating_mul(1000).checked_div(millis).unwrap_or(0);
-                self.seen = Seen { census, rate: u64::try_from(rate).unwrap_or(u64::MAX), at: Some(now) };
+                *self = Self { census, rate: u64::try_from(rate).unwrap_or(u64::MAX), at: Some(now) };
             }
             Err(error) => {
-                log!(Error, "segment_unreadable", segment = self.name, why = error);
-                self.seen.at = Some(now);
+                log!(Error, "segment_unreadable", segment = name, why = error);
+                self.at = Some(now);
             }
         }
     }

@@ -1,12 +1,11 @@
 //! The daemon's loop: one thread, one epoll set, nothing that waits for anybody.
 
 use crate::config::Config;
-use crate::joiners::Joiner;
 use crate::keep::{self, Name, Store};
 use crate::metrics::Metrics;
 use crate::rundir::RunDir;
 use crate::segment::{Kept, Segment};
-use crate::{log, memory, patience, sockets, unread, web};
+use crate::{log, memory, patience, sockets};
 use anyhow::{Context, Result};
 use ginnel_ivshmem::doorbell::Ringer;
 use rustix::buffer::spare_capacity;
@@ -19,6 +18,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+mod joiners;
+mod page;
+mod unread;
+mod web;
+
+use joiners::Joiner;
 
 /// While something is to be tried again, the loop comes round this often.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

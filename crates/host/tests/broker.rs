@@ -1,13 +1,14 @@
 //! `ginnel-broker`: whom it makes a pair, who gets nothing, and that nobody keeps another waiting.
 
 use ginnel_region::Segment;
-use ginnel_tcp::broker::{Answer, Heard, Question, Verdict, ask, connect, hear, part};
+use ginnel_tcp::broker::{Answer, Beside, Heard, Question, Verdict, ask, connect, hear, part};
 use ginnel_tests::daemon::Broker;
 use ginnel_tests::{is_root, skip};
 use rustix::thread::set_thread_res_uid;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,11 +43,16 @@ impl Asker {
 
     /// The next answer that is not "it waits", and the memory beside it.
     fn answer(&self) -> (Answer, Option<ginnel_region::sys::Fd>) {
+        let (answer, beside) = self.whole_answer();
+        (answer, beside.memory)
+    }
+
+    fn whole_answer(&self) -> (Answer, Beside) {
         let until = Instant::now() + PATIENCE;
         loop {
             match hear(self.0.0) {
                 Heard::Answer(Answer { verdict: Verdict::Waits, .. }, _) => {}
-                Heard::Answer(answer, memory) => return (answer, memory),
+                Heard::Answer(answer, beside) => return (answer, beside),
                 Heard::Nothing => std::thread::sleep(Duration::from_millis(1)),
                 Heard::Gone => panic!("it hangs up"),
             }
@@ -56,7 +62,7 @@ impl Asker {
 
     pub fn waits(&self) {
         let until = Instant::now() + PATIENCE;
-        while !matches!(hear(self.0.0), Heard::Answer(Answer { verdict: Verdict::Waits, .. }, None)) {
+        while !matches!(hear(self.0.0), Heard::Answer(Answer { verdict: Verdict::Waits, .. }, Beside { memory: None, .. })) {
             assert!(Instant::now() < until, "no answer");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -125,6 +131,39 @@ fn two_processes_get_one_memory_and_others_none() {
     drop(second);
     let (ended, _) = first.answer();
     assert_eq!((ended.verdict, ended.pair), (Verdict::Ended, told.pair));
+}
+
+/// With the memory each gets its ends of the pair's lines, in one order: what one writes the other
+/// reads. The broker keeps none: who closes his is heard.
+#[test]
+fn both_get_the_ends_of_the_pairs_lines() {
+    if !possible("both_get_the_ends_of_the_pairs_lines") {
+        return;
+    }
+    let broker = Broker::start("");
+    let (first, second) = (Asker::new(&broker), Asker::new(&broker));
+    let (client, server) = pair();
+    first.hand_in(&server, false, 1);
+    first.waits();
+    second.hand_in(&client, true, 2);
+    let ends = [&first, &second].map(|asker| {
+        let (answer, beside) = asker.whole_answer();
+        assert!(answer.verdict == Verdict::Meet && beside.memory.is_some());
+        // SAFETY: they came just now, and are nobody else's.
+        beside.lines.map(|end| unsafe { UnixStream::from_raw_fd(end.expect("a line").take()) })
+    });
+    let [ours, theirs] = ends;
+    for (number, (mut one, mut other)) in (0..).zip(ours.into_iter().zip(theirs)) {
+        for _ in 0..2 {
+            one.write_all(&[number]).expect("room");
+            let mut byte = [99];
+            assert_eq!((other.read(&mut byte).expect("there"), byte[0]), (1, number));
+            std::mem::swap(&mut one, &mut other);
+        }
+        assert_eq!(other.read(&mut [0]).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
+        drop(one);
+        assert_eq!(other.read(&mut [0]).expect("its end"), 0);
+    }
 }
 
 /// In a network of its own, a socket with the numbers of somebody else's end: asks with it, and

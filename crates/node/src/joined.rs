@@ -6,6 +6,7 @@ use crate::processes::{Library, Processes};
 use crate::settings::Settings;
 use crate::wake::directory::{SOCKET, lock_member, open_wake_directory, wake_directory};
 use crate::wake::fifo::Cache;
+use crate::wake::line::Lines;
 use crate::wake::open_device;
 use crate::wake::relay::Bells;
 use ginnel_region::{Error, Segment, device, sys};
@@ -38,6 +39,8 @@ pub struct Joined {
     pub(crate) device: AtomicI32,
     /// Where `ginneld` gave the segment: its doorbells.
     pub bells: Option<Bells>,
+    /// Of a pair's memory: by what each of its processes wakes the other.
+    pub lines: Lines,
     pub(crate) lock_fd: AtomicI32,
     pub(crate) service_page: AtomicU32,
     pub(crate) peers: Cache,
@@ -118,18 +121,20 @@ impl Joined {
             wake_mode,
             device: AtomicI32::new(device),
             bells,
+            lines: Lines::none(),
             lock_fd: AtomicI32::new(lock),
             service_page: AtomicU32::new(0),
             peers: Cache::new(on_descriptor),
         })
     }
 
-    /// What this process has of the memory of a pair of processes, in which there are only tokens.
-    /// Nobody looks there for members that died: it goes with the pair.
+    /// What this process has of the memory of a pair of processes, and of the lines that came with
+    /// it: where there are none, there are only tokens. Nobody looks there for members that died: it
+    /// goes with the pair.
     ///
     /// # Errors
     /// [`Error::Full`] where the table of members has no room.
-    pub fn of_pair(segment: Segment) -> Result<Self, Error> {
+    pub fn of_pair(segment: Segment, lines: Lines) -> Result<Self, Error> {
         let Some(member) = place::choose_member(&segment, None, 0) else {
             segment.close();
             return Err(Error::Full);
@@ -146,11 +151,19 @@ impl Joined {
             wake_mode: 0,
             device: none(),
             bells: None,
+            lines,
             lock_fd: none(),
             service_page: AtomicU32::new(0),
-            // Nobody is rung there.
+            // Nobody has a FIFO there.
             peers: Cache::new(|_, _| {}),
         })
+    }
+
+    /// May a sleeper of this process be woken otherwise than by a token?
+    #[must_use]
+    #[inline]
+    pub fn rings(&self) -> bool {
+        self.fifos || self.lines.are_there()
     }
 
     /// The directory of FIFOs, -1 where there is none.

@@ -262,6 +262,13 @@ impl Node {
         self.processes.process(self.me()).service.store(page, Ordering::Relaxed);
     }
 
+    /// Who is told of each descriptor that is the library's own (true) or is about to be closed
+    /// (false).
+    #[must_use]
+    pub fn tells_of_descriptors(&self) -> fn(i32, bool) {
+        self.on_descriptor
+    }
+
     /// Remembers a descriptor as the library's own.
     pub fn own(&self, fd: i32) {
         if fd >= 0 {

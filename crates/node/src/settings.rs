@@ -2,8 +2,6 @@
 //! describes them).
 
 use crate::home::{self, default_directory};
-#[cfg(doc)]
-use crate::node::Node;
 use ginnel_region::Config;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +26,7 @@ pub struct Settings {
     pub config: Config,
     /// Make no waiters, even where FIFOs could be had.
     pub tokens: bool,
-    /// How long to spin before sleeping, nanoseconds; `None`: see [`Node::spin_ns`].
+    /// How long to spin before sleeping, nanoseconds; `None`: as `Node::spin_ns` says.
     pub spin_ns: Option<u64>,
 }
 

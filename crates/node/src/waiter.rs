@@ -5,18 +5,19 @@
 //! peer that has news sets the bit, then looks whether the waiter sleeps, and only then wakes it: a
 //! waiter that is awake costs no system call.
 //!
-//! What that is, FIFO, doorbell or relay ([`crate::wake`]), `Joined::way` says. Where none is to be
-//! had there are no waiters, and the ends have to wake each other by other means.
+//! What that is, FIFO, doorbell, relay or line ([`crate::wake`]), `Joined::way` says. Where none is to
+//! be had there are no waiters, and the ends have to wake each other by other means.
 
 use crate::joined::Joined;
 use crate::node::{Node, Standing};
 use crate::place::Place;
 use crate::wake::directory::{find_wake_directory, wake_directory};
+use crate::wake::line::Lines;
 use crate::wake::page::{self, Call};
 pub use crate::wake::page::{BITS, owner};
 use crate::wake::relay::Bells;
 use crate::wake::{doorbell, fifo, open_device};
-use ginnel_region::{Error, Head, Owner, Segment, Use, device, sys};
+use ginnel_region::{Error, Head, Owner, Segment, Source, Use, device, sys};
 use ginnel_ring::park::Want;
 use std::path::Path;
 
@@ -33,11 +34,13 @@ enum Way<'a> {
     Fifo,
     Doorbell(Place),
     Relay(&'a Bells),
+    Line(&'a Lines),
 }
 
 impl Joined {
     fn way(&self) -> Way<'_> {
         match (self.place, &self.bells) {
+            _ if self.segment.source() == Source::Pair => Way::Line(&self.lines),
             (_, Some(bells)) => Way::Relay(bells),
             (Some(place), None) => Way::Doorbell(place),
             (None, None) => Way::Fifo,
@@ -70,6 +73,8 @@ impl Waiter {
             Way::Doorbell(place) => Self::with_doorbell(node, segment, head, place),
             Way::Fifo => Self::with_fifo(node, joined, head, None),
             Way::Relay(bells) => Self::with_fifo(node, joined, head, Some(bells)),
+            // Has none of its own: see [`Joined::take_line`].
+            Way::Line(_) => Err(Error::Full),
         }
     }
 
@@ -241,20 +246,34 @@ impl Node {
     /// Sets the bit of a waiter, whosever it is, and wakes it if it sleeps. `page` and `bit` came
     /// from a peer: a page that is no waiter is left alone.
     pub fn ring(&self, page: u32, bit: u16) -> Rung {
-        self.ring_as(page, bit, false)
+        self.joined().ring(page, bit, false)
     }
 
-    /// Testing: [`Self::ring`] where no waiter that sleeps can be reached.
-    pub fn ring_in_vain(&self, page: u32, bit: u16) -> Rung {
-        self.ring_as(page, bit, true)
+    /// Wakes this process's sleeper that has a line of `pair`, by the waiter with this page there:
+    /// by its own waiter.
+    pub fn ring_own(&self, pair: &Joined, page: u32, bit: u16) -> Rung {
+        let Some(taker) = pair.lines.taker_of(page) else { return Rung::Awake };
+        // Whatever the other process has written there since.
+        let called = page::raise(&pair.segment, page, bit).is_some();
+        // Of its own waiter any bit will do: it looks at all that it sleeps on.
+        let rung = self.ring(taker, 0);
+        if called {
+            page::raised(&pair.segment, page, rung != Rung::Unreachable);
+        }
+        rung
     }
+}
 
-    fn ring_as(&self, page: u32, bit: u16, in_vain: bool) -> Rung {
-        let joined: &Joined = self.joined();
-        let segment = &joined.segment;
+impl Joined {
+    /// As [`Node::ring`], in this segment. `in_vain`, for tests: no waiter that sleeps can be
+    /// reached.
+    pub fn ring(&self, page: u32, bit: u16, in_vain: bool) -> Rung {
+        let (joined, segment) = (self, &self.segment);
         let Some(call) = page::raise(segment, page, bit) else { return Rung::Awake };
         let woken = !in_vain
             && match (call, joined.way()) {
+                (Call::Fifo(line), Way::Line(lines)) => lines.ring(line),
+                (Call::Bell(..), Way::Line(_)) => false,
                 (Call::Bell(peer @ 1.., vector), Way::Relay(bells)) => bells.ring(peer, vector),
                 (Call::Bell(0, _), Way::Relay(_)) => by_fifo(joined, page, page::fifo_of(segment, page)),
                 (Call::Bell(peer, vector), _) => device::ring(joined.device(), peer, vector).is_ok(),

@@ -2,7 +2,7 @@
 //! (`driver/ginnel.h`), or, where root has no driver, through sysfs, which maps it uncached and has
 //! no doorbells; on the host as a descriptor, from `ginneld`.
 
-use crate::{Error, segment::MAGIC, sys};
+use crate::{Error, header::MAGIC, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Who owns a page of a segment and what for: the owner word, and what is read from it.
 
 use crate::PAGE;
-use crate::segment::MAX_SIZE;
+use crate::header::MAX_SIZE;
 
 pub(crate) const MADE: u64 = 1 << 63;
 pub(crate) const USED: u64 = 1 << 62;

@@ -1,4 +1,5 @@
-//! The waiters that sleeping calls borrow, each for one sleep.
+//! The waiters that sleeping calls borrow, each for one sleep, and the lines that they take beside
+//! them for connections in the memory of pairs.
 
 use crate::runtime;
 use core::cell::Cell;
@@ -7,9 +8,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ginnel_node::joined::Joined;
 use ginnel_node::node::Standing;
 use ginnel_node::waiter::Waiter;
+use ginnel_node::wake::line::Ear;
 use ginnel_ring::park::Want;
-use ginnel_tcp::Attachment;
-use libc::{c_short, c_void};
+use ginnel_tcp::{Attachment, Endpoint};
+use libc::{c_short, c_void, pollfd};
 
 /// Free waiters of this process: each word is 0 or page << 32 | low byte of
 /// [`ginnel_node::joined::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
@@ -24,6 +26,64 @@ pub struct Borrowed {
     /// Something lies in its FIFO. The next sleep reads that, before it begins: whoever was just
     /// woken has better things to do.
     full: Cell<bool>,
+    /// Of one who sleeps for one connection, in a pair's memory.
+    line: Option<Line>,
+}
+
+/// A line of a pair, beside a waiter, for as long as one thread sleeps.
+pub struct Line {
+    ear: Ear,
+    pair: &'static Joined,
+}
+
+impl Line {
+    /// Is it one of this pair's?
+    #[must_use]
+    pub fn is_of(&self, pair: &Joined) -> bool {
+        core::ptr::eq(self.pair, pair)
+    }
+
+    /// See [`Ear::sleeping`].
+    pub fn sleeping(&self) {
+        self.ear.sleeping(self.pair);
+    }
+
+    /// See [`Ear::any`].
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.ear.any(self.pair)
+    }
+
+    /// Awake again, as [`Borrowed::awake`]. `news`: something has come to a connection for which it
+    /// was to be rung.
+    pub fn awake(&self, polled: c_short, news: bool) {
+        let told = polled != 0;
+        self.ear.awake(self.pair, told);
+        if self.ear.any(self.pair) {
+            self.ear.take(self.pair, |_| news);
+        }
+        if told {
+            self.ear.empty(self.pair);
+        }
+    }
+
+    /// See [`Ear::want`].
+    #[must_use]
+    pub fn want(&self) -> Want {
+        self.ear.want(self.pair, 0)
+    }
+
+    /// See [`Ear::fd`].
+    #[must_use]
+    pub fn fd(&self) -> i32 {
+        self.ear.fd(self.pair)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.ear.give_back(self.pair);
+    }
 }
 
 const DESCRIPTOR: u64 = 0xff_ffff;
@@ -39,22 +99,34 @@ impl Borrowed {
         core::ptr::eq(self.joined, self.attachment.node.joined()) && self.attachment.node.standing() != Standing::Away
     }
 
+    /// Takes a line for connections of `pair`. `None`: tokens wake there.
+    #[must_use]
+    pub fn take_line(&self, pair: &'static Joined) -> Option<Line> {
+        pair.take_line(&self.attachment.node, self.waiter).map(|ear| Line { ear, pair })
+    }
+
     /// See [`Waiter::sleeping`].
     pub fn sleeping(&self) {
         self.waiter.sleeping(&self.joined.segment);
+        if let Some(line) = &self.line {
+            line.sleeping();
+        }
     }
 
     /// See [`Waiter::any`].
     #[must_use]
     pub fn any(&self) -> bool {
-        self.waiter.any(&self.joined.segment)
+        self.waiter.any(&self.joined.segment) || self.line.as_ref().is_some_and(Line::any)
     }
 
-    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO.
-    /// (What stands in the waiter's page may be a peer's lie, and the sleeper would never sleep
-    /// again.)
-    pub fn awake(&self, polled: c_short) {
-        let told = polled != 0;
+    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO and of
+    /// its line. (What stands in the waiter's page may be a peer's lie, and the sleeper would never
+    /// sleep again.) `news`: as for [`Line::awake`].
+    pub fn awake(&self, [fifo, line]: [c_short; 2], news: bool) {
+        if let Some(own) = &self.line {
+            own.awake(line, news);
+        }
+        let told = fifo != 0;
         self.waiter.awake(&self.joined.segment, told);
         if told {
             self.full.set(true);
@@ -65,13 +137,26 @@ impl Borrowed {
     /// See [`Waiter::want`].
     #[must_use]
     pub fn want(&self) -> Want {
-        self.waiter.want(0)
+        self.line.as_ref().map_or_else(|| self.waiter.want(0), Line::want)
     }
 
     /// See [`Waiter::fifo`].
     #[must_use]
     pub fn fifo(&self) -> i32 {
         self.waiter.fifo()
+    }
+
+    /// What to poll beside a socket: the FIFO, and the line or -1.
+    #[must_use]
+    pub fn beside(&self) -> [pollfd; 2] {
+        let line = self.line.as_ref().map_or(-1, Line::fd);
+        [self.fifo(), line].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 })
+    }
+
+    /// Those entries of a poll that it needs, where the last is of the line: the kernel takes no more
+    /// than the process may have descriptors.
+    pub fn entries<'a>(&self, all: &'a mut [pollfd; 3]) -> &'a mut [pollfd] {
+        if self.line.is_some() { all } else { all.split_at_mut(2).0 }
     }
 
     fn tag(&self) -> u64 {
@@ -176,9 +261,11 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
     if word != 0 {
         let waiter = from_word(word);
         // No longer written down: only what is called here becomes of it.
-        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment.node.joined(), full: Cell::new(false) });
+        let (joined, full) = (attachment.node.joined(), Cell::new(false));
+        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined, full, line: None });
+        attachment.pairs.all().for_each(|pair| pair.joined.lines.give_back_of(waiter.page()));
         if word & TAG == left.tag() {
-            left.awake(0);
+            left.awake([0; 2], true);
             left.free();
         } else {
             // Of a segment that was left.
@@ -206,7 +293,7 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
         waiter.retire_in(&attachment.node, joined);
         return None;
     }
-    let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined, full: Cell::new(false) });
+    let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined, full: Cell::new(false), line: None });
     if pooled.is_some_and(|word| word & TAG != borrowed.tag()) {
         // Of a segment that was left: put there too late.
         waiter.abandon(&attachment.node);
@@ -217,6 +304,19 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
     }
     left_behind(attachment, OUT.with(|out| out.enter(borrowed.word())));
     Some(ManuallyDrop::into_inner(borrowed))
+}
+
+/// Borrows a waiter to sleep for `endpoint` alone: with a line, where that is in a pair's memory.
+#[must_use]
+pub fn borrow_for(endpoint: Endpoint<'static>) -> Option<Borrowed> {
+    if endpoint.is_in_pair() && !endpoint.joined().rings() {
+        return None;
+    }
+    let mut borrowed = borrow(endpoint.attachment)?;
+    if endpoint.is_in_pair() {
+        borrowed.line = Some(borrowed.take_line(endpoint.joined())?);
+    }
+    Some(borrowed)
 }
 
 fn from_word(word: u64) -> Waiter {

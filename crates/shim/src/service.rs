@@ -542,6 +542,7 @@ pub fn forget_parent(attachment: &Attachment) {
     }
     WATCHED.unset_all();
     broker::close(attachment);
+    attachment.pairs.forget_parent();
     for fd in [&EPOLL, &BELL, &FIFO] {
         attachment.node.disown(fd.swap(-1, Ordering::AcqRel));
     }

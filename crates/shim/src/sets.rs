@@ -17,6 +17,7 @@ mod asked;
 mod change;
 mod collect;
 mod descriptors;
+mod doors;
 mod edges;
 mod hot;
 mod inside;
@@ -26,17 +27,20 @@ mod look;
 mod news;
 mod order;
 mod outlived;
+mod places;
 mod process;
 mod registration;
 mod shared;
 mod still;
 mod tag;
 mod told;
+mod turn;
 mod wait;
 
 pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
+pub use doors::part_with;
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, edge, emptied, filled};
@@ -151,8 +155,10 @@ struct Registration {
     seen: u64,
     /// … what [`Slot::dry`](ginnel_tcp::ledger::Slot::dry) was then …
     dry: u64,
-    /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`].
+    /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`];
+    /// and what `dry` was then.
     noted: u64,
+    noted_dry: u64,
     /// The same of the end, of edges of the program's own making, and of room that is to be told
     /// of.
     noted_ends: u32,
@@ -168,7 +174,7 @@ struct Registration {
     edges: u32,
     /// Edge-triggered: room for what is sent may be news yet.
     room: bool,
-    turn: order::Turn,
+    turn: turn::Turn,
     /// Which pass reported it last, and at which place of the program's.
     reported: (u64, u32),
     /// What the kernel has of it, where it was not told of the last change: see [`late`].
@@ -205,6 +211,7 @@ impl Default for Registration {
             seen: u64::MAX,
             dry: 0,
             noted: u64::MAX,
+            noted_dry: 0,
             noted_ends: 0,
             noted_edges: 0,
             noted_room: false,
@@ -213,7 +220,7 @@ impl Default for Registration {
             retold: false,
             edges: 0,
             room: true,
-            turn: order::Turn::default(),
+            turn: turn::Turn::default(),
             reported: (0, 0),
             late: None,
             listed: false,
@@ -246,6 +253,8 @@ struct Inner {
     /// Inner sets whose edge is told of in this wait, and comes once more: see [`inside::echoes`].
     echoes: Vec<u32>,
     waiter: Option<Waiter>,
+    /// By what it is woken for connections in the memory of pairs, where it has a waiter.
+    doors: doors::Doors,
     /// Something lies in its FIFO, which is read with the next word to the kernel: see [`late`].
     full: bool,
     /// It was to have one, since something was about to be armed or a thread that slept was to be
@@ -262,10 +271,17 @@ struct Inner {
     /// As often somebody had begun to; and when it was asked before.
     begun_by_tcp: u64,
     begun_before: u64,
+    /// Before that, ticks: what is not counted in `begun_by_tcp` has begun since.
+    asked: u64,
     /// Counts looks at the hot rings.
     passes: u64,
     /// Counts passes in which not all that may be ready had a place.
     favoured: u32,
+    /// How many places the kernel used when it was asked last; twice as many where it used all that
+    /// it had.
+    share: usize,
+    /// How many passes in a row have left every place to the kernel.
+    passed_over: usize,
     /// When masked registrations were last looked for, ticks.
     searched: u64,
     order: order::Order,

@@ -2,7 +2,7 @@
 
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
-use crate::pool::{Borrowed, borrow};
+use crate::pool::{Borrowed, borrow_for};
 use crate::spin::{Habit, prefetch, spin, together};
 use crate::{gather, next, runtime};
 use core::cell::Cell;
@@ -340,8 +340,7 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         let alone = !crate::sets::registered(endpoint.index());
         if alone
             && !mixed()
-            && !endpoint.is_in_pair()
-            && let Some(waiter) = borrow(endpoint.attachment)
+            && let Some(waiter) = borrow_for(endpoint)
         {
             return data_by_waiter(endpoint, &waiter, limit);
         }
@@ -358,25 +357,23 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
         return Woken::Again;
     }
     waiter.sleeping();
-    let mut rung = 0;
+    let mut rung = [0; 2];
     let woken = loop {
         let known = limit.is_known(endpoint);
         if !known && !limit.is_still(endpoint) || endpoint.readable() || waiter.any() || !waiter.is_current() {
             break Woken::Again;
         }
-        let mut fds = [
-            pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 },
-            pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 },
-        ];
+        let [fifo, line] = waiter.beside();
+        let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }, fifo, line];
         // Where the number is about to be another's, nobody may ring when it is.
-        match ppoll(&mut fds, Some(nap(end, if known { 5 } else { 1 }))) {
+        match ppoll(waiter.entries(&mut fds), Some(nap(end, if known { 5 } else { 1 }))) {
             Ok(0) if is_over(end) => break Woken::TimedOut,
             Ok(0) => {}
             Ok(_) => {
                 if fds[0].revents != 0 && limit.is_still(endpoint) {
                     endpoint.slot().heed_kernel();
                 }
-                rung = fds[1].revents;
+                rung = [fds[1].revents, fds[2].revents];
                 break Woken::Again;
             }
             Err(libc::EINTR) => {
@@ -387,7 +384,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
             Err(_) => break Woken::Again,
         }
     };
-    waiter.awake(rung);
+    waiter.awake(rung, !limit.has_slot(endpoint) || !endpoint.rx_in_ring() || endpoint.readable());
     if waiter.is_current() && limit.has_slot(endpoint) {
         endpoint.disarm_data(want);
     }
@@ -522,7 +519,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         return Woken::Again;
     }
     let end = limit.end(endpoint);
-    let waiter = borrow(endpoint.attachment);
+    let waiter = borrow_for(endpoint);
     let want = waiter.as_ref().map_or(Want::Token, Borrowed::want);
     let Some(armed) = endpoint.arm_space(want) else { return Woken::Again };
     if let Some(waiter) = &waiter {
@@ -530,10 +527,10 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     }
     let head = || endpoint.outgoing().head().load(Ordering::Relaxed);
     let _ = limit.standstill(head());
-    let mut rung = 0;
+    let mut rung = [0; 2];
     let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head, &mut rung);
     if let Some(waiter) = &waiter {
-        waiter.awake(rung);
+        waiter.awake(rung, !limit.has_slot(endpoint) || !endpoint.tx_in_ring() || endpoint.writable());
         if waiter.is_current() && limit.has_slot(endpoint) {
             endpoint.disarm_space(want);
         }
@@ -542,7 +539,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
 }
 
 /// [`for_room`], armed: sleeps once, for a while at most. `rung`: what the kernel told of the
-/// waiter's FIFO.
+/// waiter's FIFO and line.
 fn asleep(
     endpoint: Endpoint<'static>,
     waiter: Option<&Borrowed>,
@@ -550,7 +547,7 @@ fn asleep(
     end: Deadline,
     limit: &mut Limit,
     head: impl Fn() -> u64,
-    rung: &mut c_short,
+    rung: &mut [c_short; 2],
 ) -> Woken {
     if !endpoint.tx_in_ring() || endpoint.writable() || waiter.is_some_and(|waiter| !waiter.is_current()) {
         return Woken::Again;
@@ -574,11 +571,16 @@ fn asleep(
         10_000_000
     };
     let soon = sooner(remaining(end), timespec { tv_sec: 0, tv_nsec: soon });
-    let fifo = waiter.map_or(-1, Borrowed::fifo);
-    let mut fds = [pollfd { fd: endpoint.fd(), events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
-    let slept = ppoll(&mut fds, Some(soon));
+    let none = pollfd { fd: -1, events: 0, revents: 0 };
+    let [fifo, line] = waiter.map_or([none; 2], Borrowed::beside);
+    let mut fds = [pollfd { fd: endpoint.fd(), events, revents: 0 }, fifo, line];
+    let entries = match waiter {
+        Some(waiter) => waiter.entries(&mut fds),
+        None => &mut fds,
+    };
+    let slept = ppoll(entries, Some(soon));
     if !limit.is_still(endpoint) {
-        *rung = fds[1].revents;
+        *rung = [fds[1].revents, fds[2].revents];
         return Woken::Again;
     }
     // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it.
@@ -592,7 +594,7 @@ fn asleep(
         Ok(0) if is_over(end) => Woken::TimedOut,
         Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
         Ok(1..) => {
-            *rung = fds[1].revents;
+            *rung = [fds[1].revents, fds[2].revents];
             if fds[0].revents & libc::POLLIN != 0 {
                 let _ = endpoint.tidy();
             }

@@ -1,15 +1,15 @@
 //! Who calls: what the kernel would look at.
 
-use crate::process;
 use ginnel::sysv::Caller;
 
 /// `CAP_IPC_LOCK` (capabilities(7)).
 pub(crate) const IPC_LOCK: u32 = 14;
 
-pub(crate) fn caller() -> Caller {
+/// What a call of process `pid`, this one, is held against.
+pub(crate) fn of(pid: u32) -> Caller {
     // SAFETY: no arguments, and none fails.
     let (uid, gid) = (|| unsafe { libc::geteuid() }, || unsafe { libc::getegid() });
-    Caller { pid: process::pid(), uid, gid, in_group, is_capable }
+    Caller { pid, uid, gid, in_group, is_capable }
 }
 
 fn in_group(gid: u32) -> bool {

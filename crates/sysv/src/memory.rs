@@ -1,9 +1,9 @@
 //! `shmget`, `shmat`, `shmdt`, `shmctl`.
 
-use crate::caller::{IPC_LOCK, caller, is_capable};
+use crate::caller::{IPC_LOCK, is_capable};
 use crate::kernel::{self, Result};
 use crate::map::{self, Wanted};
-use crate::process::{self, Attached, Joined, attached, or_kernel};
+use crate::process::{self, Attached, Joined, attached, caller, or_kernel};
 use crate::user;
 use ginnel::Kind;
 use ginnel::sysv::{self, Access, Caller, Get, Memory};

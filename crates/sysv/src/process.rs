@@ -2,7 +2,7 @@
 //! It joins the segment anew, as a process of its own, and enters itself as one that has them
 //! attached; where it was made by fork(3), before its parent's call returns (`fork.rs`).
 
-use crate::caller::caller;
+use crate::caller;
 use crate::kernel::Result;
 use ginnel::Segment;
 use ginnel::sysv::{Attachment, Caller, No, Space};
@@ -131,6 +131,11 @@ pub(crate) fn is_own(process: &Process) -> bool {
 /// This process's number. Asked for by who has [`joined`].
 pub(crate) fn pid() -> u32 {
     current().filter(|process| is_own(process)).map_or_else(sys::pid, |process| process.pid)
+}
+
+/// Who calls.
+pub(crate) fn caller() -> Caller {
+    caller::of(pid())
 }
 
 /// The segment's objects, if this process is there, or can come there. Signals wait meanwhile.

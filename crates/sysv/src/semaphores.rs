@@ -1,9 +1,8 @@
 //! `semget`, `semop`, `semtimedop`, `semctl`.
 
-use crate::caller::caller;
 use crate::kernel::{self, Result};
 use crate::memory::fill;
-use crate::process::{self, Joined, or_kernel};
+use crate::process::{self, Joined, caller, or_kernel};
 use crate::user;
 use ginnel::Kind;
 use ginnel::sysv::{

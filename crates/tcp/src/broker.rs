@@ -11,6 +11,7 @@
 //! one packet on a socket of type SOCK_SEQPACKET; numbers are little-endian.
 
 use crate::unix;
+use ginnel_node::wake::line::LINES;
 use ginnel_region::sys::{self, Fd};
 use std::path::{Path, PathBuf};
 use syscalls::Sysno;
@@ -88,7 +89,8 @@ impl Farewell {
 #[repr(u8)]
 pub enum Verdict {
     /// The other end is another process's: both meet in the pair's memory. It is beside the answer
-    /// where the process has not got it yet.
+    /// where the process has not got it yet, and behind it the process's ends of the pair's lines. (A
+    /// program under an older Ginnel has room for the memory alone, and the kernel closes the rest.)
     Meet = 0,
     /// Nobody came with the other end in time.
     Nobody = 1,
@@ -222,10 +224,19 @@ pub fn part(broker: i32, pair: u64) {
     let _ = unsafe { sys::raw(Sysno::sendto, [broker as usize, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0]) };
 }
 
+/// What was beside an answer.
+#[derive(Default)]
+pub struct Beside {
+    /// The memory of a pair that the process had not got yet.
+    pub memory: Option<Fd>,
+    /// Its ends of the pair's lines; none from a broker that knows of none.
+    pub lines: [Option<Fd>; LINES],
+}
+
 /// What came from the broker.
 pub enum Heard {
-    /// An answer, and the memory that was beside it.
-    Answer(Answer, Option<Fd>),
+    /// An answer.
+    Answer(Answer, Beside),
     /// Nothing yet.
     Nothing,
     /// It has gone, or does not speak as the broker does.
@@ -237,13 +248,13 @@ pub enum Heard {
 pub fn hear(broker: i32) -> Heard {
     // One byte more than an answer has: what is longer is none.
     let mut bytes = [0u8; Answer::SIZE + 1];
-    let (received, memory) = match unix::receive(broker, &mut bytes) {
+    let (received, [memory, lines @ ..]) = match unix::receive::<{ 1 + LINES }>(broker, &mut bytes) {
         Ok(received) => received,
         Err(libc::EAGAIN | libc::EINTR) => return Heard::Nothing,
         Err(_) => return Heard::Gone,
     };
     match bytes.get(..received).and_then(Answer::of_bytes) {
-        Some(answer) => Heard::Answer(answer, memory),
+        Some(answer) => Heard::Answer(answer, Beside { memory, lines }),
         None => Heard::Gone,
     }
 }

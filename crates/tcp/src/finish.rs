@@ -179,8 +179,7 @@ impl Endpoint<'_> {
         // The other half of what a sleeper does, who arms and then looks: see the shim's `Limit`.
         fence(SeqCst);
         if let Want::Waiter { page, bit } = Want::of(self.slot().rx.sleeper.load(Relaxed)) {
-            // This process's own, in the own segment.
-            let _ = self.attachment.node.ring(page, bit);
+            self.ring_own(page, bit);
         }
     }
 

@@ -64,12 +64,21 @@ pub(crate) fn time_of(stamp: u64, now: u64) -> u64 {
 impl Endpoint<'_> {
     /// Has the writer say since when its ring holds something. (Once: the writer reads this line
     /// for each piece that it sends, and who registers a socket anew for every step asks each
-    /// time.)
-    pub fn ask_for_order(self) {
+    /// time.) False: it was asked before.
+    pub fn ask_for_order(self) -> bool {
         let ordered = self.incoming().ordered();
-        if ordered.load(Relaxed) == 0 {
+        let fresh = ordered.load(Relaxed) == 0;
+        if fresh {
             ordered.store(1, Relaxed);
         }
+        fresh
+    }
+
+    /// Where the first byte is that is unread, in the ring's positions.
+    #[must_use]
+    #[inline]
+    pub fn unread_from(self) -> u64 {
+        self.slot().rx.head.load(Relaxed)
     }
 
     /// When the first byte that is unread was put into the ring, also where others that came with
@@ -77,7 +86,7 @@ impl Endpoint<'_> {
     #[must_use]
     #[inline]
     pub fn filled_since(self, now: u64) -> Option<u64> {
-        let head = self.slot().rx.head.load(Relaxed);
+        let head = self.unread_from();
         let (mut nearest, mut found) = (1 << (PLACE - 1), None);
         for stamp in self.incoming().stamps() {
             let stamp = stamp.load(Relaxed);
@@ -94,7 +103,7 @@ impl Endpoint<'_> {
     #[must_use]
     #[inline]
     pub fn filled_behind(self, told: u64, now: u64) -> Option<u64> {
-        let ahead = told.wrapping_sub(self.slot().rx.head.load(Relaxed)) << 12 >> 12;
+        let ahead = told.wrapping_sub(self.unread_from()) << 12 >> 12;
         if ahead == 0 || ahead > 1 << 30 {
             return self.filled_since(now);
         }

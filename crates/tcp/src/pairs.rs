@@ -9,8 +9,8 @@
 //! - The two ends meet under a number that the broker drew, not under their addresses, which may
 //!   have been translated between them.
 //! - Nobody proves anything: the broker has seen both proofs, and a third process has no way in.
-//! - Wake-ups go over TCP (tokens). The other process is a stranger, whose FIFOs this one does not
-//!   open.
+//! - The other process is a stranger, whose FIFOs this one does not open: the two wake each other by
+//!   lines ([`ginnel_node::wake::line`]), which came with the memory, or over TCP (tokens).
 //!
 //! What a process has of pairs is its own and its fork children's, which have copies of the maps.
 //! It is not in the ledger: a program that another one becomes by exec has none of it.
@@ -23,6 +23,7 @@ use crate::ledger::{Ledger, Reason, SLOTS, Slot, Stage, Tuple, flag};
 use crate::rendezvous::{Entry, state};
 use ginnel_node::joined::Joined;
 use ginnel_node::processes::ProcessFlags;
+use ginnel_node::wake::line::Lines;
 use ginnel_region::Error;
 pub use places::MOST;
 use places::{Rest, Table};
@@ -75,15 +76,22 @@ impl Pairs {
         unsafe { self.table.load(Acquire).as_ref() }
     }
 
-    /// Adds a pair, whose memory the broker gave. One thread's at a time.
+    /// Adds a pair, whose memory and lines the broker gave. One thread's at a time.
     ///
     /// # Errors
     /// What is wrong with the memory; [`Error::Full`] where this process has as many as it may have.
-    pub fn add(&self, memory: i32, id: u64, broker: u64) -> Result<&Pair, Error> {
+    pub fn add(&self, memory: i32, lines: Lines, id: u64, broker: u64) -> Result<&Pair, Error> {
         if self.table.load(Acquire).is_null() {
             self.table.store(Table::map()?, Release);
         }
-        self.table().ok_or(Error::Full)?.add(memory, id, broker)
+        self.table().ok_or(Error::Full)?.add(memory, lines, id, broker)
+    }
+
+    /// Was there any, ever?
+    #[must_use]
+    #[inline]
+    pub fn are_there(&self) -> bool {
+        !self.table.load(Relaxed).is_null()
     }
 
     /// Every pair.
@@ -109,8 +117,8 @@ impl Pairs {
         self.bytes().saturating_add(if takes_more { size } else { 0 })
     }
 
-    /// Gives the memory of a pair up, in which no connection of this process is: zeroes take its
-    /// place.
+    /// Gives the memory of a pair up, in which no connection of this process is, and its lines, on
+    /// which nobody sleeps: zeroes take its place.
     pub fn let_go(&self, pair: &Pair) {
         if let Some(table) = self.table() {
             table.let_go(pair);
@@ -122,6 +130,11 @@ impl Pairs {
         for pair in self.all() {
             self.let_go(pair);
         }
+    }
+
+    /// In a child of fork: the lines are its parent's.
+    pub fn forget_parent(&self) {
+        self.all().for_each(|pair| pair.joined.lines.forget_parent());
     }
 
     /// Looks after the places of pairs that were given up, so that others may come there. For the
@@ -196,7 +209,7 @@ impl<'a> Endpoint<'a> {
     /// or nobody is rung in its memory.
     #[must_use]
     pub fn wakes_by_token(self) -> bool {
-        self.is_in_pair() || self.slot().has(flag::SHARED) || self.slot().has_several_holders()
+        self.slot().has(flag::SHARED) || self.slot().has_several_holders() || self.is_in_pair() && !self.joined().rings()
     }
 
     /// Under which addresses the two ends find each other: `own` in the own segment; in a pair's

@@ -43,6 +43,7 @@ impl Attachment {
     /// In a fork child that does not enter the process table, whose entry is its parent's there:
     /// gives all maps and descriptors up, and says nothing in them.
     pub fn abandon(&self) {
+        self.pairs.forget_parent();
         self.pairs.let_go_of_all();
         self.node.abandon();
         self.ledger.let_go();

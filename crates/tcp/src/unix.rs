@@ -52,32 +52,41 @@ fn stat(path: &Path) -> Option<libc::stat> {
     sys::stat(CStr::from_bytes_until_nul(&room).ok()?).ok()
 }
 
-/// What lies beside a message: one descriptor, or room for one (SCM_RIGHTS).
+/// What lies beside a message: descriptors, or room for so many (SCM_RIGHTS).
 #[repr(C)]
-struct Rights {
+struct Rights<const N: usize> {
     header: libc::cmsghdr,
-    fd: i32,
-    padding: i32,
+    fds: [i32; N],
 }
 
-const RIGHTS: usize = size_of::<libc::cmsghdr>() + size_of::<i32>();
+impl<const N: usize> Rights<N> {
+    /// Bytes of it, without what the compiler puts behind them: there would be room for another
+    /// descriptor, and the kernel closes what has none.
+    const LEN: usize = size_of::<libc::cmsghdr>() + size_of::<[i32; N]>();
 
-impl Rights {
-    fn new(fd: i32) -> Self {
+    fn new(fds: [i32; N]) -> Self {
         // SAFETY: all zeroes is a valid value. (musl's has a member more, which is padding.)
         let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
-        (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (RIGHTS as _, libc::SOL_SOCKET, libc::SCM_RIGHTS);
-        Self { header, fd, padding: 0 }
+        (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (Self::LEN as _, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        Self { header, fds }
+    }
+
+    /// How many descriptors the kernel put there.
+    fn count(&self, message: &libc::msghdr) -> usize {
+        let is_rights = self.header.cmsg_level == libc::SOL_SOCKET && self.header.cmsg_type == libc::SCM_RIGHTS;
+        let are_there = |count: &usize| {
+            let bytes = size_of::<libc::cmsghdr>() + count * size_of::<i32>();
+            self.header.cmsg_len >= bytes as _ && message.msg_controllen >= bytes as _
+        };
+        if is_rights { (1..=N).take_while(are_there).count() } else { 0 }
     }
 }
 
-fn message(part: &mut libc::iovec, rights: &mut Rights) -> libc::msghdr {
+fn message<const N: usize>(part: &mut libc::iovec, rights: &mut Rights<N>) -> libc::msghdr {
     // SAFETY: all zeroes is a valid value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (std::ptr::from_mut(part), 1);
-    // Without the padding, in which there would be room for another descriptor: the kernel closes
-    // what has none.
-    (message.msg_control, message.msg_controllen) = (std::ptr::from_mut(rights).cast(), RIGHTS as _);
+    (message.msg_control, message.msg_controllen) = (std::ptr::from_mut(rights).cast(), Rights::<N>::LEN as _);
     message
 }
 
@@ -86,7 +95,7 @@ fn message(part: &mut libc::iovec, rights: &mut Rights) -> libc::msghdr {
 /// # Errors
 /// The `errno`; EAGAIN where what was sent before is not read yet.
 pub(crate) fn send(socket: i32, bytes: &[u8], fd: i32) -> Result<(), i32> {
-    let mut rights = Rights::new(fd);
+    let mut rights = Rights::new([fd]);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let message = message(&mut part, &mut rights);
     let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
@@ -94,21 +103,21 @@ pub(crate) fn send(socket: i32, bytes: &[u8], fd: i32) -> Result<(), i32> {
     unsafe { sys::raw(Sysno::sendmsg, [socket as usize, &raw const message as usize, flags, 0, 0, 0]) }.map(drop)
 }
 
-/// Receives a message into `bytes`: how long it is, and the descriptor that was beside it.
+/// Receives a message into `bytes`: how long it is, and the first of the descriptors that were
+/// beside it, in their order.
 ///
 /// # Errors
 /// The `errno`; EAGAIN where nothing has come.
-pub(crate) fn receive(socket: i32, bytes: &mut [u8]) -> Result<(usize, Option<Fd>), i32> {
-    let mut rights = Rights::new(-1);
+pub(crate) fn receive<const N: usize>(socket: i32, bytes: &mut [u8]) -> Result<(usize, [Option<Fd>; N]), i32> {
+    let mut rights = Rights::new([-1; N]);
     rights.header.cmsg_type = 0;
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut message = message(&mut part, &mut rights);
     let flags = (libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) as usize;
     // SAFETY: the message and all that it names live until the call returns, and are writable.
     let received = unsafe { sys::raw(Sysno::recvmsg, [socket as usize, &raw mut message as usize, flags, 0, 0, 0]) }?;
-    let is_rights = rights.header.cmsg_level == libc::SOL_SOCKET && rights.header.cmsg_type == libc::SCM_RIGHTS;
-    let came = message.msg_controllen >= RIGHTS as _ && is_rights;
-    Ok((received, came.then_some(Fd(rights.fd))))
+    let mut came = rights.fds.into_iter().take(rights.count(&message));
+    Ok((received, [(); N].map(|()| came.next().map(Fd))))
 }
 
 #[cfg(test)]
@@ -141,7 +150,7 @@ mod tests {
                 std::ptr::copy_nonoverlapping(fds.as_ptr().cast::<u8>(), libc::CMSG_DATA(header), bytes);
                 assert_eq!(libc::sendmsg(theirs.as_raw_fd(), &raw const message, 0), 1);
             }
-            let (received, taken) = receive(ours.as_raw_fd(), &mut [0; 8]).expect("a message");
+            let (received, [taken]) = receive(ours.as_raw_fd(), &mut [0; 8]).expect("a message");
             assert!(received == 1 && taken.is_some());
             drop(taken);
             for (mut reader, writer) in pipes {

@@ -320,8 +320,8 @@ unsafe extern "C" fn progress(base: *mut BaseInterface) -> u32 {
     interface.within.set(false);
     if done == 0 {
         // SAFETY: UCX's rules.
-        if let Some((writer, known)) = unsafe { (*interface.active()).refused() } {
-            say_refused(writer.page(), known);
+        if let Some(refused) = unsafe { (*interface.active()).refused() } {
+            crate::refused::told(refused);
         }
         // SAFETY: UCX's rules.
         unsafe { rest::rest(interface) };
@@ -329,12 +329,6 @@ unsafe extern "C" fn progress(base: *mut BaseInterface) -> u32 {
         rest::reset();
     }
     done
-}
-
-#[cold]
-fn say_refused(writer: u32, known: bool) {
-    let what = if known { "a message of a rank is garbled: it is heard no more" } else { "messages of a stranger are not heard" };
-    eprintln!("ginnel: {what} (endpoint {writer}; another program writes to the segment, or has not the job's key)");
 }
 
 /// Calls a message's handler, which copies what it keeps: the memory is used again.

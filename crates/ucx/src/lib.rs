@@ -19,6 +19,7 @@
 //! | [`memory`] | memory in the segment, for puts, gets and operations without messages |
 //! | [`iface`] | interfaces: opened, asked what they can do, making progress |
 //! | [`ep`] | endpoints: messages, and requests that wait for room |
+//! | [`refused`] | what a rank does about messages that are not taken |
 //! | [`rest`] | what a thread does while nothing comes |
 //!
 //! The caller's promises, for every function in UCX's tables: pointers are to objects of the kind
@@ -32,6 +33,7 @@ mod ep;
 mod iface;
 mod library;
 mod memory;
+mod refused;
 mod rest;
 
 use std::ffi::c_void;

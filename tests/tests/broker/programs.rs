@@ -18,13 +18,32 @@ while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.02)";
 /// its second argument says. Ends with the connection.
 pub const CHANGES: &str = "import array, ctypes, os, socket, subprocess, sys, time
 way, number = sys.argv[2], 0
+def lines():
+    # The sockets by which the two processes of a pair wake each other.
+    get, found = ctypes.CDLL('libc.so.6').getsockopt, []
+    for fd in map(int, os.listdir('/proc/self/fd')):
+        value, length = (ctypes.c_int * 2)(-1, -1), ctypes.c_uint(4)
+        for place, name in enumerate((39, 3)):
+            get(fd, 1, name, ctypes.byref(value, 4 * place), ctypes.byref(length))
+        if tuple(value) == (socket.AF_UNIX, socket.SOCK_STREAM): found.append(fd)
+    return found
 def serve(c, number):
     while d := c.recv(70000):
         c.sendall(d)
         number += 1
         if number > 0 and os.path.exists(sys.argv[1] + '.change'): number = -10**9; c = WAYS[way](c)
 def fork(c):
-    if os.fork(): c.close(); os.wait(); sys.exit(0)
+    assert len(lines()) == 4, lines()
+    if os.fork():
+        c.close()
+        sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+    assert not lines(), lines()
+    return c
+def closes(c):
+    # As daemons do: all numbers but its own.
+    os.closerange(3, c.fileno())
+    os.closerange(c.fileno() + 1, 70000)
+    assert len(lines()) == 4, lines()
     return c
 def keep(c):
     # The child has it too, and does nothing with it.
@@ -66,7 +85,7 @@ def lock(c):
 def heir(c):
     return become(fork(c))
 AGAIN = 'import socket, sys\\nc = socket.socket(fileno=int(sys.argv[1]))\\nwhile d := c.recv(70000): c.sendall(d)'
-WAYS = dict(fork=fork, leaves=keep, execute=execute, spawn=spawn, send=send, become=become, heir=heir, lock=lock)
+WAYS = dict(fork=fork, closes=closes, leaves=keep, execute=execute, spawn=spawn, send=send, become=become, heir=heir, lock=lock)
 l = socket.create_server(('0.0.0.0', 0))
 open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
 os.rename(sys.argv[1] + '.new', sys.argv[1])
@@ -129,6 +148,48 @@ while left:
     if not os.path.exists(sys.argv[3]): left -= 1
     exchange(c, number)
     time.sleep(0.005)"
+);
+
+/// One connection, whose messages all come back. Once a file is gone it does with the sockets by
+/// which the two processes of the pair wake each other what its third argument says, past the
+/// library; then all messages have to come back still.
+pub const NOISE: &str = concat!(
+    exchange!(),
+    "import ctypes, os, platform, socket, sys, time
+host, port, way, stays = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+syscall = ctypes.CDLL('libc.so.6', use_errno=True).syscall
+SENDTO, CLOSE, GETSOCKOPT = (44, 3, 55) if platform.machine() == 'x86_64' else (206, 57, 209)
+def option(fd, name):
+    value, length = ctypes.c_int(-1), ctypes.c_uint(4)
+    syscall(GETSOCKOPT, fd, 1, name, ctypes.byref(value), ctypes.byref(length))
+    return value.value
+def lines():
+    numbers = [int(name) for name in os.listdir('/proc/self/fd')]
+    return [fd for fd in numbers if (option(fd, 39), option(fd, 3)) == (socket.AF_UNIX, socket.SOCK_STREAM)]
+def rings():
+    # Until it is hung up on, where somebody sleeps; a line that is only full stays open.
+    open, end = set(lines()), time.monotonic() + 60
+    assert len(open) == 4, open
+    while len(open) == 4 and time.monotonic() < end:
+        for fd in list(open):
+            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+            if syscall(SENDTO, fd, b'x' * 50, 50, flags, None, 0) < 0 and ctypes.get_errno() == 32: open.remove(fd)
+        time.sleep(0)
+    assert len(open) < 4, 'nobody hangs up'
+def closes():
+    for fd in lines(): syscall(CLOSE, fd)
+c = socket.create_connection((host, port))
+for number in range(60): exchange(c, number)
+print('first', flush=True)
+while os.path.exists(stays):
+    exchange(c, 999999)
+    time.sleep(0.003)
+exchange(c, 1)
+dict(rings=rings, closes=closes)[way]()
+for number in range(80):
+    exchange(c, number)
+    time.sleep(0.003)
+print('answered', flush=True)"
 );
 
 /// Gets a pair's memory as anybody may, by a connection of its own, and writes nonsense over it for

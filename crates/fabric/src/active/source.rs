@@ -1,7 +1,8 @@
 //! Where active messages come from: the rings that others write to this endpoint.
 //!
 //! A message is copied out of the ring before its seal is checked, and the copy is handed on. A
-//! ring whose message makes no sense, or has a wrong seal, is not read any more.
+//! ring whose message makes no sense, or has a wrong seal, is not read any more, and its writer is
+//! told so: a rank whose first message was garbled would wait for ever otherwise.
 //!
 //! A seal says whose message it is and at which position. So whoever may write the segment could
 //! show what a rank sent once more, in a ring that it calls that rank's, too. A rank has one ring to
@@ -42,8 +43,18 @@ pub struct Taken {
     pub len: usize,
 }
 
-/// A writer that is not heard any more. True: there were good messages in the same ring before.
-pub type Refused = (EndpointId, bool);
+/// Messages of one end that another one does not take any more, since one made no sense or had a
+/// wrong seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// This end takes no more of that one, which sent good messages before.
+    Peer(EndpointId),
+    /// This end takes no more of a ring that says it is that one's. There was nothing good in it: it
+    /// may be anybody's.
+    Stranger(EndpointId),
+    /// That one takes no more of this end.
+    Own(EndpointId),
+}
 
 /// All rings that this endpoint reads.
 pub struct Sources {
@@ -117,7 +128,9 @@ impl Sources {
         }
         let Ok(found) = found else {
             source.broken = true;
-            return Err((source.reader.writer(), source.proven));
+            source.reader.refuse(node);
+            let writer = source.reader.writer();
+            return Err(if source.proven { Refused::Peer(writer) } else { Refused::Stranger(writer) });
         };
         let Some((taken, got)) = found else { return Ok(None) };
         if source.reader.advance(node.segment(), &got) {

@@ -8,13 +8,14 @@
 //! for a moment.
 
 use super::matching::{Client, End, Introduced, Matching, Pair, Place, Refusal};
-use super::memory;
+use super::{lines, memory};
 use crate::log;
 use crate::prover::numbers::Reader;
 use crate::prover::server::{Lines, PAUSE, STACK};
 use crate::prover::turn_away::TurnAway;
 use crate::sockets::has_read_all;
 use anyhow::{Context, Result};
+use ginnel_node::wake::line::LINES;
 use ginnel_tcp::broker::{Answer, Farewell, Question, Verdict};
 use ginnel_tcp::kernel;
 use ginnel_tcp::proof::Numbers;
@@ -114,7 +115,7 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
         }
         let verdict = entered.err().unwrap_or(Verdict::TooMany);
         turned_away.one(|| log!(Warning, "process_turned_away", uid = who.unwrap_or(u32::MAX), why = format!("{verdict:?}")));
-        let _ = say(client.as_fd(), &Answer::refusal(verdict, 0), None);
+        let _ = say(client.as_fd(), &Answer::refusal(verdict, 0), &[]);
         turn_away.hang_up(client);
     }
 }
@@ -209,7 +210,7 @@ impl Broker {
             Ok(None) => {}
             Ok(Some(pair)) if pair.is_new => self.introduce(&pair),
             Ok(Some(pair)) => {
-                let _ = self.meet(&pair, None);
+                let _ = self.meet(&pair, Default::default());
             }
             Err(Refusal { verdict, also }) => {
                 self.refuse(client, verdict, question.number);
@@ -259,7 +260,9 @@ impl Broker {
                 return self.come_to_nothing(pair, Verdict::NoMemory, &[pair.first, pair.second]);
             }
         };
-        match self.meet(pair, Some(memory.as_fd())) {
+        // Where there are none, the two wake each other over TCP.
+        let [one, other] = lines::make().unwrap_or_default();
+        match self.meet(pair, [&one, &other].map(|ends| lines::beside(memory.as_fd(), ends))) {
             Ok(()) => {}
             // Who has not read all that was said before hears it behind that, and may ask again: it
             // would take a broker that says nothing for one that stands still.
@@ -282,22 +285,22 @@ impl Broker {
             if has_ended {
                 self.come_to_nothing(&pair, Verdict::Nobody, &[pair.first, pair.second]);
             } else {
-                let _ = self.meet(&pair, None);
+                let _ = self.meet(&pair, Default::default());
             }
         }
     }
 
-    /// Tells both processes where their ends meet.
+    /// Tells both processes where their ends meet. `beside`: what each gets with that.
     ///
     /// # Errors
     /// Which of the two could not be told: 0, the one that waited, and then the other was told of nothing
     /// yet; or 1.
-    fn meet(&self, pair: &Pair, memory: Option<BorrowedFd<'_>>) -> Result<(), u8> {
+    fn meet(&self, pair: &Pair, beside: [Vec<BorrowedFd<'_>>; 2]) -> Result<(), u8> {
         let meeting = ginnel_region::sys::random_u64().max(1);
-        for (side, end) in [(0, &pair.first), (1, &pair.second)] {
+        for ((side, end), beside) in [(0, &pair.first), (1, &pair.second)].into_iter().zip(beside) {
             let socket = self.state().sockets.get(&end.client).cloned();
             let answer = Answer { verdict: Verdict::Meet, side, number: end.number, pair: pair.id, meeting };
-            if socket.is_none_or(|socket| say(socket.as_fd(), &answer, memory).is_err()) {
+            if socket.is_none_or(|socket| say(socket.as_fd(), &answer, &beside).is_err()) {
                 if side == 0 && !pair.is_new {
                     self.refuse(pair.second.client, Verdict::Nobody, pair.second.number);
                 }
@@ -359,13 +362,15 @@ fn give_up(broker: &Broker) {
 
 /// Sends an answer to a process that is there, without waiting.
 fn tell(state: &State, client: Client, answer: &Answer) {
-    let _ = state.sockets.get(&client).map(|socket| say(socket.as_fd(), answer, None));
+    let _ = state.sockets.get(&client).map(|socket| say(socket.as_fd(), answer, &[]));
 }
 
-/// Sends an answer: without waiting, or with memory once all before it was read.
-fn say(client: BorrowedFd<'_>, answer: &Answer, memory: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+/// Sends an answer: without waiting, or with descriptors once all before it was read.
+fn say(client: BorrowedFd<'_>, answer: &Answer, beside: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let (bytes, flags) = (answer.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    let Some(memory) = memory else { return send(client, &bytes, flags).map(drop) };
+    if beside.is_empty() {
+        return send(client, &bytes, flags).map(drop);
+    }
     let until = Instant::now() + READS;
     while !has_read_all(client) {
         if Instant::now() > until {
@@ -373,9 +378,8 @@ fn say(client: BorrowedFd<'_>, answer: &Answer, memory: Option<BorrowedFd<'_>>) 
         }
         thread::sleep(Duration::from_millis(1));
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + LINES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let beside = [memory];
-    control.push(SendAncillaryMessage::ScmRights(&beside));
+    control.push(SendAncillaryMessage::ScmRights(beside));
     sendmsg(client, &[IoSlice::new(&bytes)], &mut control, flags).map(drop)
 }

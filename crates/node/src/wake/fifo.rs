@@ -1,9 +1,9 @@
 //! Waking by a FIFO, between processes of one kernel: a file in `SEGMENT.wake/`, called after a
 //! number that stands in the waiter's page.
 
+use super::lock::Lock;
 use ginnel_region::sys;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a FIFO that are read in one call …
 const EMPTIED_AT_ONCE: usize = 256;
@@ -31,13 +31,13 @@ const CACHED: usize = 128;
 
 /// Open FIFOs of other waiters, so that waking one is one system call.
 pub(crate) struct Cache {
-    locked: AtomicBool,
+    lock: Lock,
     /// Told of each descriptor that is made (true) or is about to be closed (false).
     on_descriptor: fn(i32, bool),
     entries: std::cell::UnsafeCell<([(u64, i32); CACHED], usize)>,
 }
 
-// SAFETY: `entries` is only touched under `locked`.
+// SAFETY: `entries` is only touched under `lock`.
 unsafe impl Sync for Cache {}
 // SAFETY: plain numbers.
 unsafe impl Send for Cache {}
@@ -45,7 +45,7 @@ unsafe impl Send for Cache {}
 impl Cache {
     pub(crate) fn new(on_descriptor: fn(i32, bool)) -> Self {
         let entries = std::cell::UnsafeCell::new(([(0, -1); CACHED], 0));
-        Self { locked: AtomicBool::new(false), on_descriptor, entries }
+        Self { lock: Lock::new(), on_descriptor, entries }
     }
 
     fn disown(&self, fd: i32) {
@@ -57,46 +57,37 @@ impl Cache {
 
     /// In a fork child: another thread of the parent may have held the lock.
     pub(crate) fn forget_lock(&self) {
-        self.locked.store(false, Ordering::Release);
+        self.lock.forget();
     }
 
     /// Does no thread hold the lock at the moment?
     pub(crate) fn is_free(&self) -> bool {
-        !self.locked.load(Ordering::Relaxed)
-    }
-
-    /// False: it is not to be had. A thread that left its work here by `siglongjmp` never gives it
-    /// back.
-    fn lock(&self) -> bool {
-        for round in 0..10_000u32 {
-            if !self.locked.swap(true, Ordering::Acquire) {
-                return true;
-            }
-            if round % 64 == 63 { sys::yield_now() } else { std::hint::spin_loop() }
-        }
-        false
+        self.lock.is_free()
     }
 
     /// Closes what is open.
     pub(crate) fn close(&self) {
-        if !self.lock() {
-            return;
-        }
-        // SAFETY: under the lock.
-        for entry in &mut unsafe { &mut *self.entries.get() }.0 {
-            self.disown(std::mem::replace(entry, (0, -1)).1);
-        }
-        self.locked.store(false, Ordering::Release);
+        let _ = self.lock.with(|| {
+            // SAFETY: under the lock.
+            for entry in &mut unsafe { &mut *self.entries.get() }.0 {
+                self.disown(std::mem::replace(entry, (0, -1)).1);
+            }
+        });
     }
 
     /// Writes into the FIFO of this number, in the directory `dir`.
     pub(crate) fn write(&self, dir: i32, id: u64) -> sys::Result<()> {
-        if !self.lock() {
+        // A thread that left its work here by `siglongjmp` never gives the lock back.
+        self.lock.with(|| self.write_by_known(dir, id)).unwrap_or_else(|| {
             let fd = open(dir, id)?;
             let written = wake_by(fd);
             sys::close(fd);
-            return written;
-        }
+            written
+        })
+    }
+
+    /// [`Self::write`], under the lock.
+    fn write_by_known(&self, dir: i32, id: u64) -> sys::Result<()> {
         // SAFETY: under the lock.
         let (entries, next) = unsafe { &mut *self.entries.get() };
         let place = (id as usize) % CACHED;
@@ -114,9 +105,7 @@ impl Cache {
                 fd
             }),
         };
-        let written = opened.and_then(wake_by);
-        self.locked.store(false, Ordering::Release);
-        written
+        opened.and_then(wake_by)
     }
 }
 

@@ -236,7 +236,8 @@ unsafe fn sleep(
 ) -> Result<Slept, i32> {
     // The kernel takes no more entries than the process may have descriptors: then without a FIFO
     // of ours beside the program's.
-    let waiter = if wanted.len() < most_entries() { pool::borrow(attachment) } else { None };
+    let waiter = if wanted.len() + LINES < most_entries() { pool::borrow(attachment) } else { None };
+    let mut lines: Few<pool::Line> = Few::new();
     let mut quiet = true;
     let mut limit = wait::remaining(end);
     asked.clear();
@@ -245,7 +246,7 @@ unsafe fn sleep(
         let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
         match special(entry.fd) {
             Some(Special::Socket(endpoint)) if matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active) => {
-                let want = wish(endpoint, waiter.as_ref());
+                let want = wish(endpoint, waiter.as_ref(), &mut lines);
                 if entry.events & IN != 0 {
                     // Also while TCP carries: another who sleeps there may throw away the token by
                     // which a ring begins, and is then not to be woken alone. Taken back also where
@@ -284,12 +285,15 @@ unsafe fn sleep(
     }
     if let Some(waiter) = &waiter {
         waiter.sleeping();
+        lines.iter().for_each(pool::Line::sleeping);
         quiet &= waiter.is_current();
-        asked.push(pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 });
+        let beside = core::iter::once(waiter.fifo()).chain(lines.iter().map(pool::Line::fd));
+        asked.extend(beside.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
     }
     let news = || {
         armed.iter().any(|(endpoint, _, space)| shared_memory(*endpoint, if *space { OUT } else { IN }) != 0)
             || waiter.as_ref().is_some_and(Borrowed::any)
+            || lines.iter().any(pool::Line::any)
     };
     let mut got = Ok(1);
     if quiet && !news() {
@@ -298,8 +302,15 @@ unsafe fn sleep(
         let n = unsafe { next::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
         got = if n < 0 { Err(next::errno()) } else { Ok(n) };
     }
+    let told = |place: usize| asked.get(wanted.len() + place).map_or(0, |beside| beside.revents);
+    for (line, place) in lines.iter().zip(1..) {
+        let has_news = |(endpoint, _, space): &(Endpoint<'static>, Want, bool)| {
+            line.is_of(endpoint.joined()) && shared_memory(*endpoint, if *space { OUT } else { IN }) != 0
+        };
+        line.awake(told(place), armed.iter().any(has_news));
+    }
     if let Some(waiter) = &waiter {
-        waiter.awake(asked.last().map_or(0, |fifo| fifo.revents));
+        waiter.awake([told(0), 0], true);
     }
     let current = waiter.as_ref().is_some_and(Borrowed::is_current);
     for (endpoint, want, space) in armed {
@@ -328,10 +339,20 @@ fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
     Some(wait::sooner(limit, timespec { tv_sec: 0, tv_nsec: ns }))
 }
 
-fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
+/// How many pairs' lines one call takes at most.
+const LINES: usize = 16;
+
+fn wish(endpoint: Endpoint<'static>, waiter: Option<&Borrowed>, lines: &mut Few<pool::Line>) -> Want {
     let registered = sets::registered(endpoint.index());
     let shared = registered || endpoint.wakes_by_token();
     match waiter {
+        Some(waiter) if !shared && endpoint.is_in_pair() => {
+            let pair = endpoint.joined();
+            if !lines.iter().any(|line| line.is_of(pair)) && lines.len() < LINES {
+                lines.extend(waiter.take_line(pair));
+            }
+            lines.iter().find(|line| line.is_of(pair)).map_or(Want::Token, pool::Line::want)
+        }
         Some(waiter) if !shared => waiter.want(),
         _ => Want::Token,
     }

@@ -16,7 +16,7 @@ use crate::ops::locks;
 use crate::uncounted;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use ginnel_region::sys;
-use ginnel_tcp::broker::{self, Answer, Heard, Question, Verdict};
+use ginnel_tcp::broker::{self, Answer, Beside, Heard, Question, Verdict};
 use ginnel_tcp::ledger::{Reason, SlotBits, Stage, flag};
 use ginnel_tcp::pairs::Pair;
 use ginnel_tcp::{Attachment, Endpoint};
@@ -274,12 +274,12 @@ impl Asks {
             match broker::hear(SOCKET.load(Ordering::Relaxed)) {
                 Heard::Nothing => return,
                 Heard::Gone => return self.lost(attachment, sys::monotonic_ns()),
-                Heard::Answer(answer, memory) => self.heed(attachment, answer, memory.as_ref().map_or(-1, |memory| memory.0)),
+                Heard::Answer(answer, beside) => self.heed(attachment, answer, beside),
             }
         }
     }
 
-    fn heed(&mut self, attachment: &'static Attachment, answer: Answer, memory: i32) {
+    fn heed(&mut self, attachment: &'static Attachment, answer: Answer, beside: Beside) {
         let now = sys::monotonic_ns();
         if answer.verdict == Verdict::Ended {
             let broker = BROKER.load(Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Asks {
             return;
         }
         // Also where nobody waits for it any more: later answers count on its being here.
-        let pair = (answer.verdict == Verdict::Meet).then(|| pair_of(attachment, &answer, memory)).flatten();
+        let pair = (answer.verdict == Verdict::Meet).then(|| pair_of(attachment, &answer, beside)).flatten();
         if answer.verdict == Verdict::Meet && pair.is_none() {
             // Else the broker would send the two there again, for each later connection. What keeps
             // this process from having the memory may last, and the other one has it in vain each

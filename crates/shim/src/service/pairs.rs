@@ -5,27 +5,32 @@ use super::own_slots;
 use crate::ops::locks;
 use crate::runtime;
 use core::sync::atomic::Ordering;
+use ginnel_node::wake::line::Lines;
 use ginnel_region::sys;
 use ginnel_tcp::Attachment;
-use ginnel_tcp::broker::{self, Answer};
+use ginnel_tcp::broker::{self, Answer, Beside};
 use ginnel_tcp::pairs::Pair;
 
 /// A process may have so many times the size of all its pairs of address space, or takes no more.
 const SPACE: u64 = 16;
 
 /// The pair that an answer speaks of: the one that is known, or a new one with this memory.
-pub(super) fn pair_of(attachment: &'static Attachment, answer: &Answer, memory: i32) -> Option<&'static Pair> {
+pub(super) fn pair_of(attachment: &'static Attachment, answer: &Answer, beside: Beside) -> Option<&'static Pair> {
     let broker = BROKER.load(Ordering::Relaxed);
-    if memory < 0 {
+    let Some(memory) = beside.memory else {
         let known = |pair: &&Pair| (pair.broker, pair.id) == (broker, answer.pair) && !pair.ended.load(Ordering::Acquire);
         return attachment.pairs.all().find(known);
-    }
+    };
+    let memory = memory.0;
     let size = sys::fstat(memory).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
     let all = attachment.pairs.bytes_with(size);
     if locks::may_lock_later_maps() || sys::memory_limits().0 < all.saturating_mul(SPACE) {
         return None;
     }
-    let pair = attachment.pairs.add(memory, answer.pair, broker);
+    // Who has no FIFOs is to be woken by tokens (`GINNEL_TOKENS`).
+    let sockets = beside.lines.into_iter().map_while(|end| end).filter(|_| attachment.node.joined().fifos);
+    let lines = Lines::new(sockets, attachment.node.tells_of_descriptors());
+    let pair = attachment.pairs.add(memory, lines, answer.pair, broker);
     match pair {
         Ok(pair) => Some(pair),
         Err(error) => {
@@ -49,6 +54,7 @@ pub(super) fn age(attachment: &'static Attachment) {
         if own_slots().any(is_there) {
             pair.idle.store(0, Ordering::Relaxed);
         } else if !lasts {
+            crate::sets::part_with(&pair.joined);
             attachment.pairs.let_go(pair);
             if connected && pair.broker == present {
                 // It counts for its user until both have let it go.

@@ -1,6 +1,7 @@
 //! Brings what one wait found into one order: what rings had, and what the kernel told.
 
 use super::collect::IN;
+use super::order::Order;
 use super::{Inner, Registration, resolve};
 use crate::fds::{self, Entry};
 use crate::runtime;
@@ -17,24 +18,14 @@ const MOST_STRANGE: usize = 8;
 /// first for which a wake-up was swept away before, and it is only of these that it knows no
 /// better.
 pub(super) fn arrange_told(inner: &mut Inner, told: &mut [epoll_event]) {
-    let since = |event: &epoll_event| {
-        let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize))?;
+    let mut order = core::mem::take(&mut inner.order);
+    order.sort_among(told, |event| {
+        let entry = entry_of(inner, event)?;
         let first = entry.hot && entry.turn.first && event.events & IN != 0;
         let endpoint = entry.endpoint().filter(|endpoint| first && endpoint.receives_by_ring());
         (endpoint.is_some() && entry.turn.said).then_some(entry.turn.ready)
-    };
-    for end in 1..told.len() {
-        let Some(own) = told.get(end).and_then(since) else { continue };
-        let mut at = end;
-        for before in (0..end).rev() {
-            let Some(other) = told.get(before).and_then(since) else { continue };
-            if other <= own {
-                break;
-            }
-            told.swap(before, at);
-            at = before;
-        }
-    }
+    });
+    inner.order = order;
     // Their places in the list are these from now on.
     let now = ticks();
     for (place, event) in (0..).zip(told) {
@@ -57,18 +48,38 @@ pub(super) fn arrange(inner: &Inner, room: &mut [epoll_event], ready: usize) {
     }
     room.rotate_left(ready);
     let times = told_since(inner, room.get(..own).unwrap_or_default());
-    // What is in no ring has been moved by then, behind all that was ready before it.
-    let reads = |event: &epoll_event| entry_of(inner, event).filter(|entry| entry.reads_ring());
-    let since = |event: &epoll_event| reads(event).map_or(u64::MAX, |entry| entry.turn.ready);
-    let mut behind = own;
-    for at in (0..own).rev() {
-        let Some(told) = times.get(at).copied().filter(|&told| told != 0) else { continue };
-        let later = room.get(behind..).unwrap_or_default().iter().take_while(|e| since(e) < told);
-        let to = behind + later.count();
-        if let Some(moved) = room.get_mut(at..to) {
-            moved.rotate_left(1);
+    // Those that are to be moved, apart; those that stay, in front.
+    let mut timed = [(0, 0, epoll_event { events: 0, u64: 0 }); MOST_TIMES];
+    let (mut moved, mut to) = (0, 0);
+    for at in 0..own {
+        let Some(event) = room.get(at).copied() else { break };
+        match (times.get(at).copied().filter(|&since| since != 0), timed.get_mut(moved)) {
+            (Some(since), Some(place)) => {
+                *place = (since, at, event);
+                moved += 1;
+            }
+            _ => put(room, &mut to, event),
         }
-        behind -= 1;
+    }
+    let Some(timed) = timed.get_mut(..moved) else { return };
+    timed.sort_unstable_by_key(|&(since, at, _)| (since, at));
+    // What is in no ring comes behind all that was ready before it.
+    let since =
+        |event: &epoll_event| entry_of(inner, event).filter(|entry| entry.reads_ring()).map_or(u64::MAX, |entry| entry.turn.ready);
+    let mut from = own;
+    for &mut (told, _, event) in timed {
+        while let Some(ring) = room.get(from).copied().filter(|ring| since(ring) < told) {
+            put(room, &mut to, ring);
+            from += 1;
+        }
+        put(room, &mut to, event);
+    }
+}
+
+fn put(room: &mut [epoll_event], to: &mut usize, event: epoll_event) {
+    if let Some(place) = room.get_mut(*to) {
+        *place = event;
+        *to += 1;
     }
 }
 
@@ -101,4 +112,67 @@ fn told_since(inner: &Inner, own: &[epoll_event]) -> [u64; MOST_TIMES] {
         *time = last;
     }
     times
+}
+
+impl Order {
+    /// Sorts those of `events` by time that have one, among the places that they have. (As far as
+    /// there is room to note them: each registration is told of once.)
+    pub(super) fn sort_among(&mut self, events: &mut [epoll_event], since: impl Fn(&epoll_event) -> Option<u64>) {
+        let begun = self.due.len();
+        self.places.clear();
+        for (place, event) in (0..).zip(&*events) {
+            if self.due.len() == self.due.capacity() || self.places.len() == self.places.capacity() {
+                break;
+            }
+            if let (Some(since), Ok(number)) = (since(event), u32::try_from(self.places.len())) {
+                self.due.push((since, number));
+                self.places.push(place);
+            }
+        }
+        if let Some(sorted) = self.due.get_mut(begun..).filter(|found| !found.is_sorted()) {
+            sorted.sort_unstable();
+            permute(events, &self.places, sorted);
+        }
+        self.due.truncate(begun);
+    }
+}
+
+/// Puts at each of `places` the event that its entry of `sorted` names by the number of the place
+/// where that is now. Each entry names its own place in the end.
+fn permute(events: &mut [epoll_event], places: &[u32], sorted: &mut [(u64, u32)]) {
+    let place = |number: usize| places.get(number).map_or(usize::MAX, |&place| place as usize);
+    for first in 0..sorted.len() {
+        // Round the circle of those that move one to another's place.
+        let Some(kept) = events.get(place(first)).copied() else { return };
+        let mut to = first;
+        while let Some((_, from)) = sorted.get_mut(to) {
+            let from = core::mem::replace(from, to as u32) as usize;
+            let event = if from == first { Some(kept) } else { events.get(place(from)).copied() };
+            if let (Some(event), Some(place)) = (event, events.get_mut(place(to))) {
+                *place = event;
+            }
+            if from == first {
+                break;
+            }
+            to = from;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_have_a_time_are_sorted_among_their_places() {
+        let times = [0, 7, 3, 0, 7, 1, 0, 9, 2, 0];
+        let mut events: Vec<epoll_event> = (0..times.len() as u64).map(|u64| epoll_event { events: 1, u64 }).collect();
+        let mut order = Order::default();
+        order.reserve(events.len() + 1);
+        order.due.push((5, 5));
+        order.sort_among(&mut events, |event| Some(times[event.u64 as usize]).filter(|&time| time != 0));
+        let sorted: Vec<u64> = events.iter().map(|event| event.u64).collect();
+        assert_eq!(sorted, [0, 5, 8, 3, 2, 1, 6, 4, 7, 9]);
+        assert_eq!(order.due, [(5, 5)], "what is due is as it was");
+    }
 }

@@ -8,7 +8,7 @@ use super::look::ask;
 use super::registration::is_told;
 use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
-use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
+use super::{Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
 use crate::ops::ready::as_end;
 use crate::runtime;
@@ -108,7 +108,7 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
 /// A registration of which the kernel may tell more than is true, and what it is asked for there.
 type Suspects = SmallVec<[(u32, pollfd); 16]>;
 /// With more of them the set is asked.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// Has the kernel something to report of a set, beside what it tells for the sake of rings? `None`:
 /// that takes asking.
@@ -228,8 +228,9 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
     }
     let bytes = events & IN != 0 && endpoint.tidy_before_sleep() && !endpoint.rx_in_ring() && asked & IN != 0;
     let ends = as_end(endpoint, events) & ENDS;
+    let again = bytes && set.with(|inner| inner.registrations.get(place as usize).is_some_and(|e| edges::was_noted(e, endpoint)));
     // (What was told of an end is told with its bytes.)
-    if bytes && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
+    if bytes && !again && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
         return Outside::News;
     }
     let room = events & OUT != 0 && asked & OUT != 0 && endpoint.sendable(true);
@@ -240,7 +241,7 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
     set.with(|inner| {
         let Some(entry) = inner.registrations.get_mut(place as usize) else { return Outside::News };
         // Also what was read by now came.
-        let came = key.is_some_and(|key| match core::mem::replace(&mut entry.noted, key) {
+        let came = key.is_some_and(|key| match entry.note_come(key) {
             u64::MAX => filled && !(entry.wants(libc::EPOLLET) && entry.was_told(key)),
             noted => !is_told(noted, key),
         });
@@ -248,7 +249,7 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
         if came || ends & !entry.noted_ends != 0 || room && !entry.noted_room || made {
             inner.arrivals = inner.arrivals.wrapping_add(1);
         }
-        let woken = entry.loud || core::mem::replace(&mut entry.noted_tokens, tokens) != tokens;
+        let woken = again | entry.loud | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
         entry.noted_ends |= ends;
         entry.noted_room |= room;
         entry.noted_edges = edges;
@@ -258,26 +259,6 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
             false => Outside::Nothing,
         }
     })
-}
-
-/// An outer set is told of an edge of set `index`, for the sake of bytes: with it goes whatever
-/// room there is, and all that has come. (Of a set that holds many that is not looked for, and may
-/// come as an edge of its own.)
-pub(super) fn note_room(index: u32) {
-    let Some(set) = set_at(index) else { return };
-    set.with(|inner| {
-        if inner.registrations.len() > MOST {
-            return;
-        }
-        for entry in inner.registrations.iter_mut().filter(|entry| entry.used) {
-            entry.noted_room |= !entry.masked && entry.events & OUT != 0;
-            if entry.noted == u64::MAX
-                && let Some(endpoint) = carried(entry).filter(|endpoint| endpoint.rx_in_ring())
-            {
-                entry.noted = edges::key(endpoint);
-            }
-        }
-    });
 }
 
 /// Counts how often the kernel was given back what was taken from a set to be looked at.
@@ -309,6 +290,7 @@ fn suspects(set: &Set) -> Option<Suspects> {
         if let Some(waiter) = inner.waiter {
             found.push((u32::MAX, pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 }));
         }
+        found.extend(inner.lines().map(|fd| (u32::MAX, pollfd { fd, events: libc::POLLIN, revents: 0 })));
         for (place, entry) in (0..).zip(&inner.registrations).filter(|(_, entry)| entry.used) {
             if entry.loud && entry.slot.is_none() {
                 return None;
@@ -335,7 +317,7 @@ fn suspects(set: &Set) -> Option<Suspects> {
     })
 }
 
-fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
+pub(super) fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
     entry.endpoint().filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active))
 }
 
@@ -343,18 +325,27 @@ fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
 /// asking.
 fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
     if place == u32::MAX {
-        set.with(|inner| inner.rung(set));
+        set.with(|inner| {
+            inner.rung(set);
+            doors::empty(set, inner, |_| true);
+        });
         return Some(false);
     }
-    let (endpoint, child, disabled) = set.with(|inner| {
+    let (endpoint, child, disabled, told) = set.with(|inner| {
         let entry = inner.registrations.get(place as usize).filter(|entry| entry.used)?;
-        Some((carried(entry), entry.inner_set, entry.disabled))
+        // Of an inner set whose edges are told: up to which it was.
+        let told = Some(entry.seen).filter(|&seen| entry.wants(libc::EPOLLET) && seen != u64::MAX);
+        Some((carried(entry), entry.inner_set, entry.disabled, told))
     })?;
     if disabled {
         // The kernel tells of an error all the same, and nobody is told of it here.
         return if set.shared.load(Ordering::Relaxed) { None } else { Some(false) };
     }
     if let Some(child) = child {
+        if told.is_some() {
+            // That it is ready is no edge. (One of the kernel's own is found by asking.)
+            return Some(news(child).is_some_and(|arrivals| told != Some(arrivals)));
+        }
         return Some(truly_ready(child, set_at(child)?.fd.load(Ordering::Relaxed)));
     }
     let mut events = events;

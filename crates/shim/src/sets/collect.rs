@@ -3,6 +3,7 @@
 use super::edges::{held, key, marks};
 use super::hot::{armed, make_waiter, rang};
 use super::look::{self, by_tcp};
+use super::places::{Asks, keep_places};
 use super::{Inner, Registration, Set, arrange, inside, kernel_control, local, local_bits, order, retell};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
@@ -56,13 +57,12 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
 pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> usize {
     set.with(|inner| {
         let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-        let segment = &attachment.node.joined().segment;
         // What was said over TCP, or to a ring that is not looked at, may have been said before.
-        let rung = inner.waiter.is_some_and(|waiter| waiter.any(segment));
-        if !inner.children.is_empty() || rung || inner.by_tcp != segment.by_tcp() {
+        let by_tcp = attachment.node.joined().segment.by_tcp();
+        if !inner.children.is_empty() || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
             return 0;
         }
+        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
         let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
@@ -101,23 +101,12 @@ fn collect_hot(
     // Looked at after the rings: whoever wrote into one had said by then what went before.
     let by_tcp = !asked && inner.by_tcp != by_tcp();
     recent &= !by_tcp;
-    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being
-    // told, nor they inner sets: where not all fit, one place is the kernel's now and then, and a
-    // single place goes round.
     let tight = room.len() <= inner.hot.len() + inner.children.len();
-    if tight && !asked {
-        inner.favoured = inner.favoured.wrapping_add(1);
-    }
-    // What the kernel had to tell the last time has its turn among them, as in the kernel's own
-    // list; and so has what was said over TCP before what is due. What is due before that was said
-    // goes before it, but not for ever: the kernel may have something else.
-    let behind = tight && by_tcp && order::is_behind_tcp(inner, attachment, now);
-    let others = (inner.hot.len() + inner.children.len()) << u32::from(by_tcp && !behind);
-    let its_turn = tight && !asked && lively && inner.unasked >= others || behind;
-    recent &= !its_turn;
-    let round = inner.favoured & 1 == 0 && (behind || !by_tcp);
-    let reserved = tight && !recent && (its_turn || room.len() > 1 || round);
-    let places = room.len() - usize::from(reserved);
+    let asks = Asks { asked, lively, by_tcp, recent };
+    let (reserved, kept) = keep_places(inner, attachment, now, room.len(), tight, asks);
+    recent &= !reserved;
+    let places = room.len() - kept;
+    inner.passed_over = if places == 0 { inner.passed_over + 1 } else { 0 };
     let room = room.get_mut(..places).unwrap_or_default();
     let inner_sets_first = tight && inner.favoured & 2 != 0;
     if inner_sets_first {
@@ -178,10 +167,12 @@ pub(super) fn beside_kernel(set: &Set, epfd: c_int, room: &mut [epoll_event], re
     })
 }
 
-/// The number of a pass that begins with what the kernel told, if rings may have more: else 0.
+/// The number of a pass that begins with what the kernel told, if rings may have more, or if data
+/// does not tell events apart: else 0.
 pub(super) fn pass_beside(inner: &mut Inner) -> u64 {
-    inner.passes += u64::from(!inner.hot.is_empty());
-    if inner.hot.is_empty() { 0 } else { inner.passes }
+    let counts = !inner.hot.is_empty() || inner.alike;
+    inner.passes += u64::from(counts);
+    if counts { inner.passes } else { 0 }
 }
 
 /// Puts behind the `n` events in `room` what rings have to report: those that are due in their

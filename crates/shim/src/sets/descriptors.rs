@@ -1,8 +1,8 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late,
-    outlived, places_of, registered, retell, set_at, unlink, unregistered,
+    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh, inside, kernel_control,
+    late, outlived, places_of, registered, retell, set_at, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -87,6 +87,7 @@ pub fn closed(fd: c_int, index: u32) {
         }
     }
     set.with(|inner| {
+        doors::close(fd, inner);
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
             waiter.retire(&attachment.node);
         }

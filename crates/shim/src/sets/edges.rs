@@ -85,8 +85,8 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
     }
     // The kernel may have had no room meanwhile, of which nothing is known here while nothing was
     // carried.
-    let room_is_unknown = slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0;
-    if room_is_unknown && entry.wants(libc::EPOLLOUT) {
+    let is_unknown = || slot.tx.epoch.load(Ordering::Relaxed) == 0 && has_sent(endpoint);
+    if (slot.has(flag::KERNEL_FULL) || is_unknown()) && entry.wants(libc::EPOLLOUT) {
         return events;
     }
     let told = entry.told();
@@ -109,6 +109,12 @@ pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, e
     let events = if untold { events } else { events & !OUT };
     let in_ring = endpoint.receives_by_ring();
     if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
+}
+
+/// Of a set that is in others, on TCP again: was what came counted when it lay in the ring?
+pub(super) fn was_noted(entry: &Registration, endpoint: Endpoint<'_>) -> bool {
+    let of_channel = entry.noted != u64::MAX && entry.noted & !BYTES == channel(endpoint);
+    of_channel && endpoint.had_come(entry.noted & BYTES, entry.noted_dry)
 }
 
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge,
@@ -137,9 +143,14 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, 
     (events | held & entry.asked(), ends)
 }
 
+/// Was anything ever given to the kernel to send? Else it always had room.
+fn has_sent(endpoint: Endpoint<'_>) -> bool {
+    endpoint.slot().tx.sent.load(Ordering::Relaxed) != 0
+}
+
 /// May the kernel have told of room because there was none, which this process does not know of?
 pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
     let slot = endpoint.slot();
     let elsewhere = slot.has_several_holders() || set.shared.load(Ordering::Relaxed);
-    !endpoint.tx_in_ring() || slot.has(flag::KERNEL_FULL) || elsewhere && slot.has(flag::RING_FULL)
+    !endpoint.tx_in_ring() && has_sent(endpoint) || slot.has(flag::KERNEL_FULL) || elsewhere && slot.has(flag::RING_FULL)
 }

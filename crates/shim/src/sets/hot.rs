@@ -1,6 +1,7 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
 use super::collect::{IN, cooled, unmask_hot};
+use super::doors::{self, Door};
 use super::edges::key;
 use super::registration::is_told;
 use super::{Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want};
@@ -92,6 +93,7 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
             inner.waiter_lost = attachment.node.standing() != Standing::Here;
         }
     }
+    doors::open(attachment, epfd, inner);
 }
 
 /// [`heed_bells`] under the lock.
@@ -99,6 +101,9 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
 pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
     if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.node.joined().segment)) {
         waiter.take(&attachment.node.joined().segment, |bit| make_hot(inner, bit));
+    }
+    if !inner.doors.is_empty() {
+        doors::rang(inner);
     }
 }
 
@@ -186,7 +191,7 @@ pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
         let reads = watched.reads && watched.endpoint.rx_in_ring();
         if news || reads && entry.noted != u64::MAX {
             let key = key(watched.endpoint);
-            if !is_told(core::mem::replace(&mut entry.noted, key), key) {
+            if !is_told(entry.note_come(key), key) {
                 *arrivals = arrivals.wrapping_add(1);
             }
         }
@@ -202,8 +207,8 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
             hot.peek().is_some() && hot.all(|watched| spin::together(watched.endpoint))
         })
     };
-    let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
-    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
+    let (waiter, doors, few) = set.with(|inner| (inner.waiter, inner.doors.clone(), Few::of(inner)));
+    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment)) || doors.iter().any(Door::any);
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else
     // changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);

@@ -6,7 +6,8 @@
 //! (*arrivals*).
 
 use super::asked::{self, news};
-use super::collect::IN;
+use super::collect::{IN, OUT};
+use super::edges::key;
 use super::told::Purpose;
 use super::{Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir};
 use core::sync::atomic::Ordering;
@@ -103,7 +104,7 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
         *place = epoll_event { events: entry.events & IN, u64: entry.data };
         entry.seen = arrivals;
         if edges {
-            asked::note_room(number);
+            note_room(number);
         }
         entry.reported = (pass, u32::try_from(n).unwrap_or(u32::MAX));
         n += 1;
@@ -113,6 +114,26 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
         }
     }
     n
+}
+
+/// An outer set is told of an edge of set `index`, for the sake of bytes: with it goes whatever
+/// room there is, and all that has come. (Of a set that holds many that is not looked for, and may
+/// come as an edge of its own.)
+fn note_room(index: u32) {
+    let Some(set) = set_at(index) else { return };
+    set.with(|inner| {
+        if inner.registrations.len() > asked::MOST {
+            return;
+        }
+        for entry in inner.registrations.iter_mut().filter(|entry| entry.used) {
+            entry.noted_room |= !entry.masked && entry.events & OUT != 0;
+            if entry.noted == u64::MAX
+                && let Some(endpoint) = asked::carried(entry).filter(|endpoint| endpoint.rx_in_ring())
+            {
+                entry.note_come(key(endpoint));
+            }
+        }
+    });
 }
 
 impl Registration {

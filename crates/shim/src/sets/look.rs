@@ -17,8 +17,9 @@ const TURNS: usize = 8;
 /// are in all.
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
-    let (mut n, mut pass) = (start, before.1);
-    let begun = set.inner.with(|inner| inner.begun_by_tcp);
+    let mut n = start;
+    let number = |inner: &mut Inner| if before.1 == 0 { inner.tells_apart() } else { before.1 };
+    let (begun, pass) = set.inner.with(|inner| (inner.begun_by_tcp, number(inner)));
     let at_once = look_at_all(set, epfd, room, before)?;
     n = at_once.unwrap_or(n);
     // What is for nobody, or was told of by a ring, may have taken the places of what is to be
@@ -28,9 +29,6 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
         let told = n;
-        if pass == 0 && got == places {
-            pass = set.inner.with(Inner::tells_apart);
-        }
         n = rest(set, epfd, room, (start, pass), (n, n), n + got);
         if pass == 0 && told > 0 {
             n = without_repeats(room, told, n);
@@ -48,6 +46,7 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         if n > start + 1 && start == 0 {
             arrange::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
         }
+        inner.share = if n < room.len() { n - start } else { 2 * (n - start) };
         // Where all that it had room for is of connections in rings, its own is yet to come.
         let told = room.get(start..n).unwrap_or_default();
         let of_ring = |event: &epoll_event| {
@@ -96,12 +95,13 @@ impl Inner {
     fn looks_now(&mut self) {
         if let Some(attachment) = runtime::attachment() {
             self.by_tcp = attachment.node.joined().segment.by_tcp();
-            self.was_told(attachment);
+            self.was_told(attachment, self.looked);
         }
     }
 
-    /// The kernel tells what it has.
-    pub(super) fn was_told(&mut self, attachment: &Attachment) {
+    /// The kernel tells what it has, as of `now`.
+    pub(super) fn was_told(&mut self, attachment: &Attachment, now: u64) {
+        self.asked = now;
         self.begun_before = core::mem::replace(&mut self.begun_by_tcp, attachment.node.joined().segment.begun_by_tcp());
     }
 

@@ -2,8 +2,8 @@
 
 use super::edges::own_ends;
 use super::{
-    BY_FD, Inner, Places, Registration, SETS, Set, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
-    shared, wait,
+    BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of, local, local_of, make_hot,
+    set_at, shared, wait,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -60,9 +60,11 @@ pub(super) fn heed(set: &Set, inner: &mut Inner) {
         && set.masked.load(Ordering::Acquire) == 0
         && !shared::elsewhere(set, inner)
         && let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment())
-        && hot::arm_hot(set, inner)
     {
-        return wait::left_asleep(waiter, attachment);
+        doors::open(attachment, set.fd.load(Ordering::Relaxed), inner);
+        if hot::arm_hot(set, inner) {
+            return wait::left_asleep(inner, waiter, attachment);
+        }
     }
     stir(set, inner);
 }
@@ -71,6 +73,7 @@ pub(super) fn heed(set: &Set, inner: &mut Inner) {
 pub(super) fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
     let shared = inner.nested || endpoint.wakes_by_token();
     match (inner.waiter, u16::try_from(index)) {
+        (Some(_), Ok(bit)) if !shared && index < BITS && endpoint.is_in_pair() => doors::want(inner, endpoint, bit),
         (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
         _ => Want::Token,
     }

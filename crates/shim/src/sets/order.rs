@@ -28,87 +28,17 @@ pub struct Order {
     first: u32,
     pub(super) several: bool,
     /// Found ready and not told of: (since when, registration), from `next` on.
-    due: Vec<(u64, u32)>,
+    pub(super) due: Vec<(u64, u32)>,
     next: usize,
-}
-
-/// What a registration's place in the order is made of.
-#[derive(Default)]
-pub struct Turn {
-    /// When it was registered or changed last, ticks: nothing was ready before that.
-    since: u64,
-    /// Level-triggered: when it was told of, and not found empty since. 0: it is not in the list.
-    pub(super) listed: u64,
-    /// Since when it was ready when it was told of last, as far as that is known here; else 0.
-    pub(super) ready: u64,
-    /// Its writer has said so.
-    pub(super) said: bool,
-    /// It was not in the list when it was told of last.
-    pub(super) first: bool,
-    /// It is among those that are due.
-    due: bool,
-    /// Its writer was asked to say since when it is ready.
-    asked: bool,
-    /// The last pass in which memory said that it has nothing to tell.
-    nothing: u64,
-}
-
-impl Turn {
-    /// It was registered, or changed.
-    pub fn begin(&mut self, now: u64) {
-        self.since = now;
-    }
-
-    /// It was told of, as number `place` of its wait.
-    pub fn told(&mut self, now: u64, place: usize, stays: bool) {
-        self.first = self.listed == 0;
-        self.listed = if stays { now.wrapping_add(place as u64).max(1) } else { 0 };
-    }
-
-    /// The kernel told of it, perhaps what a ring told of in the same wait.
-    pub fn told_by_kernel(&mut self, now: u64, stays: bool) {
-        self.first = self.listed == 0;
-        if self.first && stays {
-            self.listed = now.max(1);
-        }
-    }
-
-    /// It is told of, and was ready since then.
-    pub fn was_ready(&mut self, since: u64) {
-        self.ready = since;
-    }
-
-    /// It is told of before its turn.
-    pub fn has_come(&mut self) {
-        self.due = false;
-    }
-
-    /// Did memory say in this pass that it has nothing to tell?
-    pub fn has_nothing(&self, pass: u64) -> bool {
-        self.nothing == pass
-    }
-
-    /// It is not ready.
-    pub fn empty(&mut self) {
-        self.listed = 0;
-    }
-
-    /// It is looked at no more: what it has is the kernel's to tell, and comes when that tells it.
-    pub fn give_up(&mut self) {
-        // It may have another channel when it is looked at again, whose writer nobody has asked.
-        (self.listed, self.due, self.asked) = (0, false, false);
-    }
-
-    /// It was removed. Its writer, who was asked, goes on with what it was asked for.
-    pub fn end(&mut self) {
-        *self = Self { asked: self.asked, ..Self::default() };
-    }
+    /// Room for [`Self::sort_among`].
+    pub(super) places: Vec<u32>,
 }
 
 impl Order {
     /// Room for as many as there are registrations: none may be taken in a wait.
     pub fn reserve(&mut self, registrations: usize) {
         self.due.reserve(registrations.saturating_sub(self.due.len()));
+        self.places.reserve(registrations.saturating_sub(self.places.len()));
     }
 
     /// A registration is looked at.
@@ -129,6 +59,34 @@ impl Order {
         self.due.len() - self.next
     }
 
+    /// Are so many due that none needs to be found? Forgets those that are not any more: the kernel
+    /// may have told of one before its turn.
+    #[inline]
+    fn has(&mut self, room: usize, registrations: &mut [Registration]) -> bool {
+        if self.due.is_empty() {
+            return false;
+        }
+        let is_due = |entry: &Registration, since: u64| entry.used && entry.turn.due == since;
+        let mut first = self.due.iter().skip(self.next).take(room);
+        let all = first.all(|&(since, index)| registrations.get(index as usize).is_some_and(|entry| is_due(entry, since)));
+        if all && self.len() >= room {
+            return true;
+        }
+        self.due.drain(..self.next);
+        self.next = 0;
+        self.due.retain(|&(since, index)| {
+            let entry = registrations.get_mut(index as usize);
+            entry.is_some_and(|entry| {
+                let stays = is_due(entry, since);
+                if !entry.used {
+                    entry.turn.due = 0;
+                }
+                stays
+            })
+        });
+        false
+    }
+
     /// The next that is due.
     pub fn pop(&mut self, registrations: &mut [Registration]) -> Option<u32> {
         loop {
@@ -140,7 +98,8 @@ impl Order {
             }
             // One that is gone may have left its number to another, which is due by itself.
             let Some(entry) = registrations.get_mut(index as usize) else { continue };
-            if core::mem::take(&mut entry.turn.due) {
+            if entry.turn.due == since {
+                entry.turn.due = 0;
                 entry.turn.was_ready(since);
                 return Some(index);
             }
@@ -158,8 +117,13 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
     let before = order.several;
     order.looks_at(index);
     match (before, order.several) {
-        (false, true) => registrations.iter_mut().filter(|entry| entry.used).for_each(Registration::ask_for_order),
-        (_, true) => registrations.get_mut(index as usize).into_iter().for_each(Registration::ask_for_order),
+        (false, true) => {
+            // What they have had come before this one was registered.
+            let added = registrations.get(index as usize).map_or(0, |entry| entry.turn.since);
+            let all = registrations.iter_mut().filter(|entry| entry.used);
+            all.for_each(|entry| entry.ask_for_order(added.saturating_sub(1)));
+        }
+        (_, true) => registrations.get_mut(index as usize).into_iter().for_each(|entry| entry.ask_for_order(ticks())),
         _ => {}
     }
 }
@@ -173,7 +137,7 @@ pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now:
         order.looks_at(index);
         let Some(entry) = registrations.get_mut(index as usize) else { return };
         if order.several {
-            entry.ask_for_order();
+            entry.ask_for_order(now);
         }
         match ready(entry, entry.endpoint(), now, order.several) {
             // Nor will it be looked at in this pass: who writes to it now may have rung before.
@@ -203,14 +167,10 @@ pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now:
 
 /// Likewise, but only what was there before `now`, be it one ring's. True: something came since.
 pub(super) fn find_before(inner: &mut Inner, room: usize, now: u64, pass: u64) -> bool {
-    let order = &mut inner.order;
-    if order.len() >= room {
+    let Inner { registrations, order, .. } = &mut *inner;
+    if order.has(room, registrations) {
         // Whoever is due became ready before those that are not found yet.
         return false;
-    }
-    if order.next != 0 {
-        order.due.drain(..order.next);
-        order.next = 0;
     }
     let begun = order.due.len();
     let late = pass_over(inner, now, pass);
@@ -219,8 +179,9 @@ pub(super) fn find_before(inner: &mut Inner, room: usize, now: u64, pass: u64) -
 }
 
 /// May something that was said over TCP since the kernel was asked come before all that is due?
+/// (Whatever clock they have who said it, or if nobody noted when: it was said since then.)
 pub(super) fn is_behind_tcp(inner: &Inner, attachment: &Attachment, now: u64) -> bool {
-    by_tcp::begun(attachment, inner.begun_by_tcp, now) <= inner.order.next_since()
+    by_tcp::begun(attachment, inner.begun_by_tcp, now).max(inner.asked) <= inner.order.next_since()
 }
 
 fn sort(inner: &mut Inner, begun: usize) {
@@ -247,7 +208,7 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
         for (&index, endpoint) in group.iter().zip(endpoints) {
             let Some(entry) = registrations.get_mut(index as usize) else { continue };
             order.looks_at(index);
-            if entry.turn.due || entry.reported.0 == pass || order.due.len() == order.due.capacity() {
+            if entry.turn.due != 0 || entry.reported.0 == pass || order.due.len() == order.due.capacity() {
                 continue;
             }
             match ready(entry, endpoint, now, order.several) {
@@ -256,8 +217,8 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
                     late = true;
                 }
                 Ready::Since(since) => {
-                    let since = since.min(now);
-                    entry.turn.due = true;
+                    let since = since.min(now).max(1);
+                    entry.turn.due = since;
                     // (Its bytes are not asked for ahead: with many, that costs more than it
                     // saves.)
                     order.due.push((since, index));
@@ -274,7 +235,7 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
 /// in its place there.
 pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     let now = ticks();
-    if entry.turn.due || entry.turn.listed != 0 || !entry.used {
+    if entry.turn.due != 0 || entry.turn.listed != 0 || !entry.used {
         return if entry.used { entry.turn.since } else { now };
     }
     if entry.wants(libc::EPOLLET) && entry.wants(libc::EPOLLOUT) && entry.room && !entry.disabled {
@@ -303,19 +264,22 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     // What was told of, and not found empty since, has its turn behind what is due. (Not what has
     // ended: no ring tells of that.)
     entry.is_some_and(|entry| {
-        let waits = entry.hot && (entry.turn.due || entry.turn.listed != 0) && entry.events & once == 0;
+        let waits = entry.hot && (entry.turn.due != 0 || entry.turn.listed != 0) && entry.events & once == 0;
         waits && !entry.endpoint().is_some_and(Endpoint::may_have_ended)
     })
 }
 
 impl Registration {
-    fn ask_for_order(&mut self) {
+    /// `now`: a time before which all had come that has come by now.
+    fn ask_for_order(&mut self, now: u64) {
         if self.turn.asked {
             return;
         }
         if let Some(endpoint) = self.endpoint().filter(|endpoint| endpoint.receives_by_ring()) {
             self.turn.asked = true;
-            endpoint.ask_for_order();
+            if endpoint.ask_for_order() {
+                self.turn.unsaid = (now, key(endpoint) & BYTES);
+            }
         }
     }
 
@@ -331,11 +295,17 @@ impl Registration {
 
     /// [`Self::since`], or [`LATE`].
     #[inline]
-    fn since_or_late(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
+    fn since_or_late(&mut self, endpoint: Endpoint<'_>, now: u64) -> u64 {
         match self.says_since(endpoint, now) {
-            Some(since) if since.wrapping_add(BLUR) > now => LATE,
+            // A writer whose clock is ahead, as another machine's may be, seems always late.
+            Some(since) if since.wrapping_add(BLUR) > now => self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE),
             since => since.unwrap_or(now).max(self.turn.since),
         }
+    }
+
+    /// Edge-triggered: up to where it was told of, if it was.
+    fn told_up_to(&self) -> Option<u64> {
+        (self.wants(libc::EPOLLET) && self.told() != u64::MAX).then(|| self.told() & BYTES)
     }
 
     /// The kernel tells of it, before it is told.
@@ -344,14 +314,19 @@ impl Registration {
         self.turn.was_ready(self.since(endpoint, now));
     }
 
+    /// Where that begins which was neither told of, where edges are told, nor read.
+    fn untold_from(&self, endpoint: Endpoint<'_>) -> u64 {
+        self.told_up_to().unwrap_or_else(|| endpoint.unread_from()) & BYTES
+    }
+
     /// The same, as its writer says. Edge-triggered, what was told of and left there does not
     /// count.
     fn says_since(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
-        if self.wants(libc::EPOLLET) && self.told() != u64::MAX {
-            endpoint.filled_behind(self.told() & BYTES, now)
-        } else {
-            endpoint.filled_since(now)
-        }
+        let said = match self.told_up_to() {
+            Some(told) => endpoint.filled_behind(told, now),
+            None => endpoint.filled_since(now),
+        };
+        said.or_else(|| self.turn.came_before(self.untold_from(endpoint)))
     }
 }
 
@@ -377,7 +352,7 @@ fn ready(entry: &mut Registration, endpoint: Option<Endpoint<'_>>, now: u64, sev
     }
     let Some(endpoint) = endpoint.filter(|endpoint| endpoint.receives_by_ring()) else { return Ready::Unknown };
     if several && !entry.turn.asked {
-        entry.ask_for_order();
+        entry.ask_for_order(now);
     }
     let level = !entry.wants(libc::EPOLLET);
     let look = if entry.events & IN == 0 { Some(false) } else { endpoint.look_at_ring() };

@@ -1,6 +1,6 @@
 //! Sets and what becomes of their process: fork, exec, leaving the segment.
 
-use super::{BY_FD, Registration, Set, all_sets, fresh, kernel_control, late, make_hot, retell, shared, tag, tell_all};
+use super::{BY_FD, Registration, Set, all_sets, doors, fresh, kernel_control, late, make_hot, retell, shared, tag, tell_all};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;
@@ -62,6 +62,7 @@ pub fn forget_parent() {
             if let Some(waiter) = inner.waiter.take() {
                 attachment.node.disown(waiter.fifo());
             }
+            inner.doors.clear();
             // A set that is used on both sides is woken through the kernel; one that is not in use
             // begins anew.
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
@@ -78,6 +79,7 @@ pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
     for set in all_sets() {
         set.with(|inner| {
             late::tell(set, inner);
+            doors::close(set.fd.load(Ordering::Relaxed), inner);
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);

@@ -93,6 +93,12 @@ impl Registration {
         }
     }
 
+    /// This key is counted among the set's arrivals. Returns what was before.
+    pub(super) fn note_come(&mut self, key: u64) -> u64 {
+        self.noted_dry = self.entry().map_or(0, |slot| slot.dry.load(Ordering::Relaxed));
+        core::mem::replace(&mut self.noted, key)
+    }
+
     /// Another process has what is registered, or is to have it: it is to know what the program was
     /// told of.
     pub(super) fn lend(&mut self, set: &Set) {

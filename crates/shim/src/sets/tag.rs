@@ -18,13 +18,15 @@ use ginnel_region::sys;
 static TAG: AtomicU64 = AtomicU64::new(0);
 /// What the waiter's FIFO is registered with.
 const FIFO: u32 = u32::MAX;
+/// Below it: what the lines of pairs are registered with ([`super::doors`]).
+const DOORS: u32 = 64;
 /// In the lower half, of a tag that other processes may meet. Its place in the table is below it,
 /// then its number.
 const COMMON: u32 = 1 << 31;
 /// Bits of that number.
 const NUMBER: u32 = 19;
 /// How many data the table has room for: those with which several registrations of one shared set
-/// were ever made. The last place is left out, so that no tag is the FIFO's.
+/// were ever made. The last place is left out, so that no tag is the FIFO's or a line's.
 const PLACES: usize = (1 << (31 - NUMBER)) - 1;
 
 /// The data of tags that several processes meet. All zeroes: nothing in it.
@@ -94,6 +96,17 @@ fn base() -> u64 {
 /// The data with which the waiter's FIFO is registered.
 pub(super) fn fifo_tag() -> u64 {
     base() | u64::from(FIFO)
+}
+
+/// The data with which the line of a set's door is registered; `number` is below 64.
+pub(super) fn door_tag(number: u32) -> u64 {
+    base() | u64::from(FIFO - 1 - number % DOORS)
+}
+
+/// Which door this is the data of.
+pub(super) fn door_of(data: u64) -> Option<u32> {
+    let low = data as u32;
+    (is_tag(data) && (FIFO - DOORS..FIFO).contains(&low)).then(|| FIFO - 1 - low)
 }
 
 /// Is it a tag of ours, not a program's own data?

@@ -3,7 +3,7 @@
 use super::collect::{ENDS, IN, OUT, unmask};
 use super::edges::{edge, key};
 use super::hot::rang;
-use super::{Inner, Set, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
+use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
@@ -61,6 +61,9 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
             // be ready for ever.
             let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
         }
+        return None;
+    }
+    if doors::heard(set, data) {
         return None;
     }
     let shared = set.shared.load(Ordering::Relaxed);

@@ -5,7 +5,7 @@ use super::collect::{Pass, beside_kernel, collect, collect_due, only, pass_besid
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
 use super::look::look;
 use super::told::{NONE_BEFORE, rest, translate, usual};
-use super::{Inner, Set, fifo_tag, inside, late, set_at, shared, stir};
+use super::{Inner, Set, doors, fifo_tag, inside, late, set_at, shared, stir};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
@@ -161,15 +161,15 @@ unsafe fn wait_in_kernel(
             }
             // From here on whoever changes something wakes this thread.
             set.sleepers.fetch_add(1, Ordering::AcqRel);
-            let waiter = inner.waiter.inspect(|waiter| waiter.sleeping(&attachment.node.joined().segment));
-            (waiter, inner.waiter_tried)
+            inner.fall_asleep(attachment);
+            (inner.is_rung(attachment), inner.waiter_tried)
         })
     });
-    let Some((waiter, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
+    let Some((is_rung, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
     // Where nothing was hot before a sleep, nearly every wait ends here, and what is left of the
     // time is not worth asking the hardware for.
     let end = if was_hot { wait::deadline(timeout) } else { wait::rough_deadline(timeout) };
-    let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
+    let asked = !is_rung;
     // SAFETY: the caller's promise; `room` is writable.
     let got = if asked { unsafe { kernel_wait(epfd, room, timeout, mask) } } else { Ok(0) };
     let told = set.inner.with(|inner| {
@@ -215,25 +215,27 @@ pub(super) fn awake(
     let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
     // With the FIFO's event the kernel has told the others that were due before it, be there room
     // for more or not.
-    if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
-        inner.looked = ticks();
+    let now = if inner.waiter_tried && asked { ticks() } else { 0 };
+    if now != 0 && (told || got.is_ok_and(|n| n < room.len())) {
+        inner.looked = now;
         inner.unasked = 0;
     }
     if asked && inner.waiter.is_some() {
-        inner.was_told(attachment);
+        inner.was_told(attachment, now);
     }
     let Some(waiter) = inner.waiter else { return };
     waiter.awake(&attachment.node.joined().segment, told);
+    doors::awake(inner, room.get(..got.unwrap_or(0)).unwrap_or_default());
     if others {
-        left_asleep(waiter, attachment);
+        left_asleep(inner, waiter, attachment);
     }
     rang(inner, attachment);
 }
 
 /// Others still sleep on the waiter of a thread that was woken.
-pub(super) fn left_asleep(waiter: Waiter, attachment: &Attachment) {
-    waiter.sleeping(&attachment.node.joined().segment);
-    if waiter.any(&attachment.node.joined().segment) {
+pub(super) fn left_asleep(inner: &Inner, waiter: Waiter, attachment: &Attachment) {
+    inner.fall_asleep(attachment);
+    if inner.is_rung(attachment) {
         waiter.poke();
     }
 }
@@ -251,7 +253,7 @@ pub(super) fn leave(set: &Set) {
                 stir(set, inner);
             } else if let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment()) {
                 // What woke this thread, and took the FIFO's byte, may have been for them.
-                left_asleep(waiter, attachment);
+                left_asleep(inner, waiter, attachment);
             }
         });
     }
@@ -269,18 +271,16 @@ unsafe fn sleep(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Option<usize>, i32> {
-    let (waiter, armed, children) = set.with(|inner| {
+    let (armed, children) = set.with(|inner| {
         if !inner.hot.is_empty() {
             make_waiter(attachment, epfd, inner);
         }
         let armed = arm_hot(set, inner);
         if armed {
             set.sleepers.fetch_add(1, Ordering::AcqRel);
-            if let Some(waiter) = inner.waiter {
-                waiter.sleeping(&attachment.node.joined().segment);
-            }
+            inner.fall_asleep(attachment);
         }
-        (inner.waiter, armed, inside::awaited(inner))
+        (armed, inside::awaited(inner))
     });
     if !armed {
         set.lively.store(true, Ordering::Relaxed);
@@ -290,9 +290,7 @@ unsafe fn sleep(
         Some(told) => inside::arm_told(child, told),
         None => arm_for_kernel(child),
     });
-    let quiet = inside
-        && !waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment))
-        && set.with(|inner| inner.hot.is_empty());
+    let quiet = inside && set.with(|inner| !inner.is_rung(attachment) && inner.hot.is_empty());
     let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
         let limit = wait::remaining(end);
@@ -315,7 +313,7 @@ unsafe fn sleep(
             let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             set.lively.store(n > 0, Ordering::Relaxed);
             // An edge that comes once more is to be taken before the program hears of it.
-            let n = if set.echoes.load(Ordering::Relaxed) { look(set, epfd, room, (n, 0)).unwrap_or(n) } else { n };
+            let n = if set.echoes.load(Ordering::Relaxed) { look(set, epfd, room, (n, number)).unwrap_or(n) } else { n };
             inside::forget_echoes(set);
             Ok((n > 0).then_some(n))
         }

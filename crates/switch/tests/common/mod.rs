@@ -3,6 +3,7 @@
 pub mod fabric;
 pub mod fuse;
 
+use ginnel_switch::config::Config;
 use ginnel_switch::control;
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::reload::{Outcome, Source};
@@ -43,13 +44,29 @@ impl Lab {
         let source = Source { file: self.write(ports), busy: false };
         let config = source.load().expect("a configuration");
         let (end, ends) = UnixStream::pair().expect("a pair");
-        let mut server = Server::new(&config).expect("a switch");
+        let mut server = self.server(&config);
         let (asks, _) = UnixStream::pair().expect("a pair");
         server.reload_from(source, asks).expect("it can be read again");
         let run = move || server.run(ends).expect("it runs");
         let named = std::thread::Builder::new().name(self.name.clone());
         self.thread = Some(named.spawn(run).expect("a thread"));
         self.end = Some(end);
+    }
+
+    /// A process that another test starts at this moment may have a copy of the last switch's
+    /// sockets; until it runs its program, they are served.
+    fn server(&self, config: &Config) -> Server {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Server::new(config) {
+                Ok(server) => return server,
+                Err(error) => {
+                    let served = format!("{error:#}").contains("somebody listens there");
+                    assert!(served && Instant::now() < until, "no switch: {error:#}");
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Writes the configuration: its file.

@@ -242,6 +242,8 @@ pub mod flag {
     /// It is in the memory of a pair ([`crate::pairs`]), or to be there, and not in the own
     /// segment.
     pub const PAIR: u32 = 1 << 22;
+    /// Of one in a pair's memory: who slept there last was to be rung by a line.
+    pub const BY_LINE: u32 = 1 << 23;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

@@ -11,6 +11,7 @@
 use super::{Meeting, Pair};
 use crate::ledger::{Ledger, SLOTS, Slot};
 use ginnel_node::joined::Joined;
+use ginnel_node::wake::line::Lines;
 use ginnel_region::{Error, Segment, sys};
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -66,7 +67,7 @@ impl Place {
             return unsafe { &*made };
         }
         // SAFETY: nobody is late any more; what is overwritten has nothing that would have to be
-        // freed. `rest` is not touched: others ask it whether the pair is one.
+        // freed, and its lines are closed. `rest` is not touched: others ask it whether the pair is one.
         unsafe {
             (&raw mut (*known).joined).write(joined);
             (&raw mut (*known).id).write(id);
@@ -155,11 +156,11 @@ impl Table {
     ///
     /// # Errors
     /// What is wrong with the memory; [`Error::Full`].
-    pub(super) fn add(&self, memory: i32, id: u64, broker: u64) -> Result<&Pair, Error> {
+    pub(super) fn add(&self, memory: i32, lines: Lines, id: u64, broker: u64) -> Result<&Pair, Error> {
         if self.all().count() >= MOST {
             return Err(Error::Full);
         }
-        let mut joined = Joined::of_pair(Segment::of_pair(memory)?)?;
+        let mut joined = Joined::of_pair(Segment::of_pair(memory)?, lines)?;
         let len = joined.segment.memory().len();
         let fitting = self.places.iter().find(|place| Self::fits(place, len));
         // Else one that never was, before one whose broker gave another size.
@@ -182,8 +183,11 @@ impl Table {
 
     /// Gives a pair's memory up: zeroes take its place.
     pub(super) fn let_go(&self, pair: &Pair) {
-        if pair.rest.begin()
-            && !pair.joined.segment.let_go()
+        if !pair.rest.begin() {
+            return;
+        }
+        pair.joined.lines.close();
+        if !pair.joined.segment.let_go()
             && let Some(place) = self.places.iter().find(|place| std::ptr::eq(place.pair.load(Relaxed), pair))
         {
             // Nothing of it is this process's own.
@@ -207,6 +211,9 @@ impl Table {
             {
                 pair.rest.disturbed.store(true, Relaxed);
             }
+        }
+        for pair in resting().filter(|pair| pair.joined.lines.are_taken()) {
+            pair.rest.disturbed.store(true, Relaxed);
         }
         // Each of them: a look at one is not to save that at the next.
         if resting().filter(|pair| pair.rest.look()).count() == 0 {
@@ -235,6 +242,7 @@ mod tests {
     use crate::pairs::tests::{memory, own, waiting};
     use crate::pairs::{MOST, Pairs};
     use crate::{Attachment, lifetime};
+    use ginnel_node::wake::line::Lines;
     use std::collections::BTreeSet;
     use std::os::fd::AsRawFd;
 
@@ -254,7 +262,7 @@ mod tests {
         let (_place, attachment) = attachment();
         let mut places = BTreeSet::new();
         for number in 0..3000 {
-            let pair = attachment.pairs.add(memory().as_raw_fd(), number, 1).expect("room");
+            let pair = attachment.pairs.add(memory().as_raw_fd(), Lines::none(), number, 1).expect("room");
             assert_eq!((pair.id, attachment.pairs.all().count()), (number, 1));
             places.insert(pair.joined.segment.base() as usize);
             attachment.pairs.let_go(pair);
@@ -271,7 +279,7 @@ mod tests {
     fn a_place_rests_for_two_looks_and_while_somebody_works_there() {
         let (_place, attachment) = attachment();
         let end = waiting(attachment, &own(7));
-        let pair = attachment.pairs.add(memory().as_raw_fd(), 1, 1).expect("room");
+        let pair = attachment.pairs.add(memory().as_raw_fd(), Lines::none(), 1, 1).expect("room");
         let at = pair.joined.segment.base() as usize;
         assert!(end.meet_in(pair, 2, 0) && attachment.pair_of(end.slot()).is_some());
         let word = pair.joined.segment.base().cast::<u64>();
@@ -283,7 +291,7 @@ mod tests {
         assert_eq!(unsafe { word.read_volatile() }, 0);
         assert!(attachment.is_of_foreign_pair(end.slot()), "nobody may take the connection up");
         let next_at = |id| {
-            let pair = attachment.pairs.add(memory().as_raw_fd(), id, 1).expect("room");
+            let pair = attachment.pairs.add(memory().as_raw_fd(), Lines::none(), id, 1).expect("room");
             assert!(!attachment.pair_of(end.slot()).is_some_and(|of| std::ptr::eq(of, pair)), "not the next one's");
             let at = pair.joined.segment.base() as usize;
             attachment.pairs.let_go(pair);
@@ -305,7 +313,7 @@ mod tests {
     fn the_next_connection_of_a_slot_disturbs_no_rest() {
         let (_place, attachment) = attachment();
         let end = waiting(attachment, &own(7));
-        let pair = attachment.pairs.add(memory().as_raw_fd(), 1, 1).expect("room");
+        let pair = attachment.pairs.add(memory().as_raw_fd(), Lines::none(), 1, 1).expect("room");
         let at = pair.joined.segment.base() as usize;
         assert!(end.meet_in(pair, 2, 0));
         attachment.pairs.let_go(pair);
@@ -315,7 +323,10 @@ mod tests {
         let _held = next.slot().tx.lock.try_lock(attachment.node.ticket()).expect("free");
         look(attachment);
         look(attachment);
-        assert_eq!(attachment.pairs.add(memory().as_raw_fd(), 2, 1).expect("room").joined.segment.base() as usize, at);
+        assert_eq!(
+            attachment.pairs.add(memory().as_raw_fd(), Lines::none(), 2, 1).expect("room").joined.segment.base() as usize,
+            at
+        );
     }
 
     #[test]
@@ -323,8 +334,8 @@ mod tests {
         let pairs = Pairs::default();
         let memory = memory();
         // (The table of members in one memory has not so many places.)
-        let all = (0..MOST as u64).map_while(|id| pairs.add(memory.as_raw_fd(), id, 1).ok()).count();
-        assert!(all > 0 && pairs.add(memory.as_raw_fd(), 9, 1).is_err());
+        let all = (0..MOST as u64).map_while(|id| pairs.add(memory.as_raw_fd(), Lines::none(), id, 1).ok()).count();
+        assert!(all > 0 && pairs.add(memory.as_raw_fd(), Lines::none(), 9, 1).is_err());
         assert_eq!(pairs.bytes(), all as u64 * (16 << 20), "what was refused is not kept");
         pairs.let_go_of_all();
         assert_eq!((pairs.all().count(), pairs.bytes()), (0, all as u64 * (16 << 20)));

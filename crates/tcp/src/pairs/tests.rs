@@ -39,7 +39,7 @@ fn two_ends_meet_under_the_brokers_number_whatever_their_addresses_are() {
         let attachment: &'static Attachment = Box::leak(Box::new(attached(places[usize::from(side)].path())));
         let tuple = own(7 + u16::from(side));
         let end = waiting(attachment, &tuple);
-        let pair = attachment.pairs.add(memory.as_raw_fd(), 1, 1).expect("added");
+        let pair = attachment.pairs.add(memory.as_raw_fd(), Lines::none(), 1, 1).expect("added");
         assert!(end.meet_in(pair, 0xabcd_ef00, side));
         assert!(rendezvous::entries(&attachment.node.joined().segment).next().is_none(), "it has left its own segment");
         assert!(!end.meet_in(pair, 2, side), "once");
@@ -73,7 +73,7 @@ fn memory_that_could_be_cut_short_is_not_taken() {
     // SAFETY: as above.
     let unsealed = unsafe { File::from_raw_fd(libc::memfd_create(c"pair".as_ptr(), libc::MFD_ALLOW_SEALING)) };
     Segment::format_pair(unsealed.as_fd(), 16 << 20).expect("formatted");
-    assert!(matches!(attachment.pairs.add(unsealed.as_raw_fd(), 1, 1), Err(Error::Unsealed)));
+    assert!(matches!(attachment.pairs.add(unsealed.as_raw_fd(), Lines::none(), 1, 1), Err(Error::Unsealed)));
     assert_eq!(attachment.pairs.all().count(), 0);
 }
 
@@ -84,7 +84,7 @@ fn memory_that_could_be_cut_short_is_not_taken() {
 fn a_fork_meanwhile_has_the_meeting_or_prevents_it() {
     let (place, memory) = (tempfile::tempdir().expect("a directory"), memory());
     let attachment: &'static Attachment = Box::leak(Box::new(attached(place.path())));
-    let pair = attachment.pairs.add(memory.as_raw_fd(), 1, 1).expect("added");
+    let pair = attachment.pairs.add(memory.as_raw_fd(), Lines::none(), 1, 1).expect("added");
     let (turns, ready, begun) = (4000, AtomicU64::new(0), AtomicU64::new(0));
     for turn in 1..=turns {
         let end = waiting(attachment, &own(7));
@@ -125,7 +125,7 @@ fn until(word: &AtomicU64, value: u64) {
 fn who_is_about_to_become_another_program_meets_nobody() {
     let (place, memory) = (tempfile::tempdir().expect("a directory"), memory());
     let attachment: &'static Attachment = Box::leak(Box::new(attached(place.path())));
-    let pair = attachment.pairs.add(memory.as_raw_fd(), 1, 1).expect("added");
+    let pair = attachment.pairs.add(memory.as_raw_fd(), Lines::none(), 1, 1).expect("added");
     let end = waiting(attachment, &own(7));
     let process = attachment.node.processes.process(attachment.node.me());
     process.set(ProcessFlags::Executing, true);
@@ -144,7 +144,7 @@ fn who_is_about_to_become_another_program_meets_nobody() {
 fn who_waits_in_a_pair_in_vain_comes_back() {
     let (place, memory) = (tempfile::tempdir().expect("a directory"), memory());
     let attachment: &'static Attachment = Box::leak(Box::new(attached(place.path())));
-    let pair = attachment.pairs.add(memory.as_raw_fd(), 1, 1).expect("added");
+    let pair = attachment.pairs.add(memory.as_raw_fd(), Lines::none(), 1, 1).expect("added");
     let tuple = own(7);
     let end = waiting(attachment, &tuple);
     let publish = |end: Endpoint<'static>| {

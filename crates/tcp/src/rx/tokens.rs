@@ -99,7 +99,7 @@ impl<'a> Endpoint<'a> {
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.joined().fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
+        !self.joined().rings() || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.
@@ -111,6 +111,10 @@ impl<'a> Endpoint<'a> {
     pub(super) fn arm(self, want: Want) {
         self.note(want);
         let want = if self.by_token() { Want::Token } else { want };
+        let by_line = want != Want::Token && self.is_in_pair();
+        if self.slot().has(flag::BY_LINE) != by_line {
+            self.slot().set(flag::BY_LINE, by_line);
+        }
         let (_, fresh) = park::arm(self.incoming().want_data(), want);
         self.slot().rx.armed.fetch_add(fresh, Relaxed);
     }

@@ -19,7 +19,7 @@ impl<'a> Endpoint<'a> {
             return None;
         }
         let direction = self.outgoing();
-        let by_token = self.is_in_pair() || self.incoming().mute().load(Relaxed) != 0;
+        let by_token = !self.joined().rings() || self.incoming().mute().load(Relaxed) != 0;
         let want = if by_token { Want::Token } else { want };
         let already = Want::of(direction.want_space().load(Relaxed));
         let token = want == Want::Token || !matches!(already, Want::Nothing) && already != want;

@@ -210,9 +210,7 @@ impl<'a> Endpoint<'a> {
         }
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
-            Want::Waiter { page, bit } => {
-                let _ = self.ring_waiter(page, bit);
-            }
+            Want::Waiter { page, bit } => self.ring_own(page, bit),
             // Taken back: the token that was counted will not come.
             Want::Token => {
                 slot.rx.armed.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Waking the other end: by its waiter, or by a token over TCP.
+//! Waking the other end, or a sleeper of this one: by its waiter, or by a token over TCP.
 
 use crate::endpoint::Endpoint;
 use crate::kernel;
@@ -82,13 +82,7 @@ impl<'a> Endpoint<'a> {
     /// Rings a waiter of the other end, and counts that. False: it sleeps, and a token is to wake
     /// it.
     pub(crate) fn ring_waiter(self, page: u32, bit: u16) -> bool {
-        let node = &self.attachment.node;
-        if self.is_in_pair() {
-            // The pages of the own segment are none of the other process's.
-            return false;
-        }
-        let rung = if self.attachment.is_deaf() { node.ring_in_vain(page, bit) } else { node.ring(page, bit) };
-        match rung {
+        match self.joined().ring(page, bit, self.attachment.is_deaf()) {
             Rung::Awake => true,
             Rung::Woken => {
                 self.slot().wakes.fetch_add(1, Relaxed);
@@ -96,6 +90,12 @@ impl<'a> Endpoint<'a> {
             }
             Rung::Unreachable => false,
         }
+    }
+
+    /// Rings a waiter of this process.
+    pub(crate) fn ring_own(self, page: u32, bit: u16) {
+        let node = &self.attachment.node;
+        let _ = if self.is_in_pair() { node.ring_own(self.joined(), page, bit) } else { node.ring(page, bit) };
     }
 
     /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it

@@ -14,8 +14,8 @@
 //! There is no time limit: where somebody reads nothing, an end of the connection would take
 //! nothing back, and leave a QEMU spinning that was stopped and goes on.
 
-use crate::joiners::{Joiner, Role};
-use crate::server::{Server, Source};
+use super::joiners::{Joiner, Role};
+use super::{Server, Source};
 use crate::{log, sockets};
 use ginnel_ivshmem::outbox::Outbox;
 use rustix::net::Shutdown;

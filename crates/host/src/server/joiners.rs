@@ -1,10 +1,10 @@
 //! Those who join: letting them in or refusing them, and what follows when they come and go;
 //! wake-ups between host and machines.
 
+use super::{Server, Source};
 use crate::keep::Name;
 use crate::metrics::{By, Of};
 use crate::segment::Occupant;
-use crate::server::{Server, Source};
 use crate::sockets::{self, Setup};
 use crate::{log, memory};
 use anyhow::Result;
@@ -36,7 +36,7 @@ pub(crate) struct Joiner {
     /// the socket is writable.
     pub crowded: bool,
     pub who: Credentials,
-    /// It was let go, for this reason, and has yet to read what it was sent: see [`crate::unread`].
+    /// It was let go, for this reason, and has yet to read what it was sent: see [`super::unread`].
     pub parting: Option<String>,
 }
 

@@ -2,9 +2,9 @@
 //! by the loop itself. A library would bring threads or an asynchronous runtime, and wait for slow
 //! visitors.
 
+use super::{Server, Source, page};
 use crate::keep::Name;
-use crate::server::{Server, Source};
-use crate::{log, page};
+use crate::log;
 use rustix::event::Timespec;
 use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
@@ -191,7 +191,7 @@ impl Server {
 
     fn look(&mut self) {
         for segment in &mut self.segments {
-            segment.look();
+            segment.seen.look(&segment.name, &segment.memory, segment.config.size);
             self.metrics.note(segment);
         }
     }

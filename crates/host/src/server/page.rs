@@ -4,11 +4,11 @@ mod html;
 
 pub use html::{SCRIPT, STYLE, html};
 
+use super::Server;
 use crate::config::Backing;
 use crate::memory;
 use crate::metrics::{By, Of, REFUSALS, RELAYS};
 use crate::segment::Segment;
-use crate::server::Server;
 use ginnel_tcp::census::Share;
 use serde::Serialize;
 use std::collections::BTreeMap;

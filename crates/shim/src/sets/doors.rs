@@ -1,0 +1,188 @@
+//! What wakes those who sleep on a set for connections in the memory of pairs: of each such pair a
+//! line ([`ginnel_node::wake::line`]), beside the set's own waiter.
+//!
+//! A *door* is the line that a set has taken of one pair. The kernel's set has its socket, with a tag
+//! that is no registration's; the bits of its waiter are the registrations, as they are of the set's
+//! own. A set takes a door when it is about to arm the first connection of a pair; where there is
+//! none to be had, that pair's connections are armed with tokens. A door that is lost, since its
+//! other process is gone or rings for nothing, is given back before the next sleep, and what was
+//! armed with it is looked at.
+
+use super::registration::kernel_control;
+use super::tag::{door_of, door_tag};
+use super::{Inner, Registration, Set, all_sets, make_hot};
+use core::ptr;
+use core::sync::atomic::Ordering;
+use ginnel_node::joined::Joined;
+use ginnel_node::wake::line::Ear;
+use ginnel_ring::park::Want;
+use ginnel_tcp::{Attachment, Endpoint};
+use libc::{c_int, epoll_event};
+use smallvec::SmallVec;
+
+/// So many pairs wake a set by lines at most: it looks at each before it sleeps.
+const MOST: usize = 32;
+
+/// A line that a set has taken.
+#[derive(Clone, Copy)]
+pub(super) struct Door {
+    ear: Ear,
+    pair: &'static Joined,
+    /// Which of the set's: in its tag.
+    number: u32,
+}
+
+impl Door {
+    pub(super) fn any(&self) -> bool {
+        self.ear.any(self.pair)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.ear.is_lost(self.pair)
+    }
+
+    /// Off with it, out of the kernel's set.
+    fn close(&self, epfd: c_int) {
+        let fd = self.ear.fd(self.pair);
+        if fd >= 0 {
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        }
+        self.ear.give_back(self.pair);
+    }
+}
+
+/// Some doors, without taking memory.
+pub(super) type Doors = SmallVec<[Door; 2]>;
+
+impl Inner {
+    /// About to sleep: see [`ginnel_node::waiter::Waiter::sleeping`].
+    pub(super) fn fall_asleep(&self, attachment: &Attachment) {
+        if let Some(waiter) = self.waiter {
+            waiter.sleeping(&attachment.node.joined().segment);
+        }
+        self.doors.iter().for_each(|door| door.ear.sleeping(door.pair));
+    }
+
+    /// Has anybody rung who is to be looked after?
+    pub(super) fn is_rung(&self, attachment: &Attachment) -> bool {
+        self.waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment)) || self.doors.iter().any(Door::any)
+    }
+
+    /// The lines that are to be polled with the set's own FIFO.
+    pub(super) fn lines(&self) -> impl Iterator<Item = c_int> {
+        self.doors.iter().map(|door| door.ear.fd(door.pair))
+    }
+}
+
+/// How a connection of a pair is to wake the set.
+pub(super) fn want(inner: &Inner, endpoint: Endpoint<'_>, bit: u16) -> Want {
+    let pair = endpoint.joined();
+    inner.doors.iter().find(|door| ptr::eq(door.pair, pair)).map_or(Want::Token, |door| door.ear.want(pair, bit))
+}
+
+/// Takes what is missing for the registrations that are hot, and gives back what is lost. To be
+/// called before anything is armed.
+pub(super) fn open(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
+    if inner.doors.iter().any(Door::is_lost) {
+        shut(epfd, inner, Door::is_lost);
+    }
+    let Some(waiter) = inner.waiter.filter(|_| attachment.pairs.are_there() && !inner.nested) else { return };
+    for place in 0..inner.hot.len() {
+        let index = inner.hot.get(place).copied().unwrap_or(u32::MAX);
+        let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
+        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_in_pair() && !endpoint.wakes_by_token()) else { continue };
+        let pair = endpoint.joined();
+        if inner.doors.len() >= MOST || inner.doors.iter().any(|door| ptr::eq(door.pair, pair)) {
+            continue;
+        }
+        let free = |number: &u32| !inner.doors.iter().any(|door| door.number == *number);
+        let Some((ear, number)) = pair.take_line(&attachment.node, waiter).zip((0..).find(free)) else { continue };
+        let door = Door { ear, pair, number };
+        match kernel_control(epfd, libc::EPOLL_CTL_ADD, ear.fd(pair), libc::EPOLLIN as u32, door_tag(number)) {
+            Ok(_) => inner.doors.push(door),
+            Err(_) => ear.give_back(pair),
+        }
+    }
+}
+
+/// Gives doors back, and has all that may be armed with them looked at.
+fn shut(epfd: c_int, inner: &mut Inner, which: impl Fn(&Door) -> bool) {
+    let gone: Doors = inner.doors.iter().copied().filter(&which).collect();
+    inner.doors.retain(|door| !which(door));
+    for door in gone {
+        door.close(epfd);
+        heat(inner, door.pair);
+    }
+}
+
+/// Has every registration of a pair looked at.
+fn heat(inner: &mut Inner, pair: &Joined) {
+    for index in 0..inner.registrations.len() {
+        let endpoint = inner.registrations.get(index).and_then(Registration::endpoint);
+        if endpoint.is_some_and(|endpoint| endpoint.is_in_pair() && ptr::eq(endpoint.joined(), pair)) {
+            make_hot(inner, u32::try_from(index).unwrap_or(0));
+        }
+    }
+}
+
+/// Registrations of pairs whose channels rang become hot.
+pub(super) fn rang(inner: &mut Inner) {
+    for place in 0..inner.doors.len() {
+        let Some(door) = inner.doors.get(place).copied().filter(Door::any) else { continue };
+        door.ear.take(door.pair, |bit| {
+            let news = inner.registrations.get(bit as usize).is_some_and(has_news);
+            make_hot(inner, bit);
+            news
+        });
+        if door.is_lost() {
+            heat(inner, door.pair);
+        }
+    }
+}
+
+/// Is there anything for which a registration is rightly rung?
+fn has_news(entry: &Registration) -> bool {
+    entry.used
+        && entry.endpoint().is_some_and(|endpoint| {
+            endpoint.is_in_pair() && (!endpoint.rx_in_ring() || endpoint.readable() || entry.masked && endpoint.writable())
+        })
+}
+
+/// The kernel told of what has this `data`. True: it was a door, and is read empty.
+pub(super) fn heard(set: &Set, data: u64) -> bool {
+    let Some(number) = door_of(data) else { return false };
+    set.inner.with(|inner| {
+        // (Another process that has the set may have one of this number.)
+        empty(set, inner, |door| door.number == number);
+    });
+    true
+}
+
+/// Reads lines empty that the kernel told of. One that is lost would be told of for ever.
+pub(super) fn empty(set: &Set, inner: &mut Inner, which: impl Fn(&Door) -> bool) {
+    inner.doors.iter().filter(|door| which(door)).for_each(|door| door.ear.empty(door.pair));
+    if inner.doors.iter().any(Door::is_lost) {
+        shut(set.fd.load(Ordering::Relaxed), inner, Door::is_lost);
+    }
+}
+
+/// A thread sleeps no more; `events` came of the kernel's wait.
+pub(super) fn awake(inner: &Inner, events: &[epoll_event]) {
+    for door in &inner.doors {
+        let tag = door_tag(door.number);
+        door.ear.awake(door.pair, events.iter().any(|event| event.u64 == tag));
+    }
+}
+
+/// Gives all doors of a set back.
+pub(super) fn close(epfd: c_int, inner: &mut Inner) {
+    shut(epfd, inner, |_| true);
+}
+
+/// A pair is about to be given up: no set has a line of it any more.
+pub fn part_with(pair: &Joined) {
+    for set in all_sets() {
+        let epfd = set.fd.load(Ordering::Relaxed);
+        set.with(|inner| shut(epfd, inner, |door| ptr::eq(door.pair, pair)));
+    }
+}
