@@ -22,7 +22,11 @@ const CANCEL: &str = "Open MPI 4.1.4's mtl/ofi crashes in MPI_Cancel of a send, 
 const LEFT_OUT: [(&str, &str, &str); 6] = [
     ("", "test_spawn", "Open MPI 4.1.4's launcher hangs in MPI_Comm_spawn now and then, over every transport"),
     ("ucx", "test_win", "Open MPI 4.1.4's osc/ucx crashes when a dynamic window is freed, over UCX's own shared memory, too"),
-    ("fabric", "test_cco_vec", "Open MPI 4.1.4's mtl/ofi crashes in MPI_Alltoallw, at the same place over libfabric's tcp provider"),
+    (
+        "fabric",
+        "test_cco_vec",
+        "Open MPI 4.1.4's mtl/ofi crashes in MPI_Alltoallw, at the same place over libfabric's tcp provider",
+    ),
     ("fabric", "test_dynproc", "its tests pass, and Open MPI 4.1.4 hangs in MPI_Finalize, as over libfabric's tcp provider"),
     ("fabric", "test_p2p_buf", CANCEL),
     ("fabric", "test_p2p_obj", CANCEL),

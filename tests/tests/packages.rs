@@ -75,7 +75,8 @@ fn others(into: &Path) -> [PathBuf; 2] {
         std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
     }
     std::fs::write(&notes, "mine").expect("written");
-    std::fs::write(&control, "Package: elsewhere\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n").expect("written");
+    std::fs::write(&control, "Package: elsewhere\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n")
+        .expect("written");
     let built = Command::new("dpkg-deb").arg("--build").args([tree.path(), &package]).stdout(Stdio::null()).status();
     assert!(built.is_ok_and(|status| status.success()));
     [package, notes]
