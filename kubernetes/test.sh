@@ -159,7 +159,7 @@ inside() {
     until_true 20 cri exec "${early#* }" redis-cli -h "$early_at" ping
 
     "$work/ginnel-agent" -namespaces=false -library "$work/library" -host-library "$work/host-library" \
-        -host-run /run/ginnel/groups -broker "$target/release/ginnel-broker" -listen 127.0.0.1:9191 \
+        -host-run /run/ginnel-agent/groups -broker "$target/release/ginnel-broker" -listen 127.0.0.1:9191 \
         >"$work/agent.log" 2>&1 &
     local agent=$!
     until_true 30 grep -q 'registered with the runtime' "$work/agent.log" || { cat "$work/agent.log" >&2; return 1; }

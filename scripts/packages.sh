@@ -31,7 +31,7 @@ if [[ -z ${BUILT:-} ]]; then
 fi
 
 # A source tree of its own: debhelper writes into the one that it packs.
-work=$into/work
+work=$into/.ginnel-work
 tree=$work/ginnel-$version
 rm -rf "$work"
 mkdir -p "$tree"
@@ -80,8 +80,12 @@ if command -v lintian >/dev/null; then
 else
     echo "lintian is not installed: the packages are not looked at" >&2
 fi
-rm -f "$into"/*.deb
-mv "$work"/*.deb "$into"
+# Earlier ones of the same names go. What else lies there is others', as is the directory.
+for package in "$work"/*.deb; do
+    name=${package##*/}
+    rm -f "$into/${name%%_*}"_*.deb
+    mv "$package" "$into"
+done
 rm -rf "$work"
 
 # For apt:  deb [trusted=yes] file:DIRECTORY ./

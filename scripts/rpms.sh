@@ -33,7 +33,7 @@ if [[ -z ${BUILT:-} ]]; then
     [[ $machine == $(uname -m) ]] || BUILT=$target/portable-$machine
 fi
 
-work=$into/work
+work=$into/.ginnel-work
 rm -rf "$work"
 mkdir -p "$work/stage" "$work/BUILD"
 PREFIX=/usr LIBDIR=/usr/lib64 DESTDIR=$work/stage FROM=$BUILT scripts/install.sh install
@@ -53,7 +53,12 @@ if ! rpmbuild -bb --target "$machine-linux" --define "_topdir $work" --define "_
     echo "rpmbuild failed; all that it said is in $work/log" >&2
     exit 1
 fi
-rm -f "$into"/*."$machine".rpm
-mv "$work"/RPMS/*/*.rpm "$into"
+# Earlier ones of the same names go. What else lies there is others', as is the directory.
+for package in "$work"/RPMS/*/*.rpm; do
+    # NAME-VERSION-RELEASE.MACHINE.rpm
+    name=${package##*/}
+    rm -f "$into/${name%-*-*}"-[0-9]*-*."$machine".rpm
+    mv "$package" "$into"
+done
 rm -rf "$work"
 ls "$into"/*."$machine".rpm

@@ -23,8 +23,7 @@ impl VhostSwitch {
     pub fn start(directory: &Path, ports: &str) -> Result<Self> {
         let directory = directory.join("switch");
         fs::create_dir_all(&directory)?;
-        let text = format!("run_dir = {directory:?}\nmetrics = \"off\"\n{ports}");
-        fs::write(directory.join("switch.toml"), text)?;
+        configure(&directory, ports)?;
         let child = launch(&directory)?;
         Ok(Self { child, directory })
     }
@@ -37,6 +36,15 @@ impl VhostSwitch {
         self.kill();
         self.child = launch(&self.directory)?;
         Ok(())
+    }
+
+    /// Has these ports from now on: as `ginnel-switch reload` does it.
+    ///
+    /// # Errors
+    /// What it says is wrong with them.
+    pub fn reload(&self, ports: &str) -> Result<()> {
+        configure(&self.directory, ports)?;
+        self.ask("reload").map(drop)
     }
 
     fn kill(&mut self) {
@@ -137,6 +145,11 @@ impl Drop for VhostSwitch {
             eprintln!("--- the switch\n{}", self.log());
         }
     }
+}
+
+fn configure(directory: &Path, ports: &str) -> Result<()> {
+    let text = format!("run_dir = {directory:?}\nmetrics = \"off\"\n{ports}");
+    Ok(fs::write(directory.join("switch.toml"), text)?)
 }
 
 fn launch(directory: &Path) -> Result<Child> {

@@ -70,7 +70,7 @@ func (b *brokers) directory(id string) string { return filepath.Join(b.root, id,
 // idOf is the inverse; "" where it is none of them.
 func (b *brokers) idOf(directory string) string {
 	id := filepath.Base(filepath.Dir(directory))
-	if directory == "" || b.directory(id) != filepath.Clean(directory) {
+	if !isID(id) || b.directory(id) != filepath.Clean(directory) {
 		return ""
 	}
 	return id
@@ -213,15 +213,12 @@ func (b *brokers) keep(ctx context.Context, configuration, name string) {
 			return
 		}
 		b.meters.restarts.Inc()
-		slog.Warn("a broker ended", "group", name, "why", err)
-		if time.Since(began) > lastPause {
-			pause = firstPause
-		}
+		pause = nextPause(pause, time.Since(began))
+		slog.Warn("a broker ended", "group", name, "why", err, "again in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, lastPause)
 	}
 }
 

@@ -87,7 +87,16 @@ func newPlugin(t *testing.T, groups int) *plugin {
 			known.stop()
 		}
 	})
-	return &plugin{libraries: libraries, brokers: brokers, namespaces: none{}, handlers: runtimes, meters: meters, containers: map[string]use{}}
+	p := &plugin{libraries: libraries, brokers: brokers, namespaces: none{}, handlers: runtimes, meters: meters}
+	synchronize(t, p)
+	return p
+}
+
+// As the runtime does once the agent has registered.
+func synchronize(t *testing.T, p *plugin, containers ...*api.Container) {
+	if _, err := p.Synchronize(context.Background(), nil, containers); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func create(t *testing.T, p *plugin, group, id string) *api.ContainerAdjustment {
@@ -144,9 +153,12 @@ func TestAnEarlierAgentsContainersAreKnown(t *testing.T) {
 	container := &api.Container{Id: "1", State: api.ContainerState_CONTAINER_RUNNING, Mounts: []*api.Mount{
 		{Source: old, Destination: libraryInside}, {Source: directory, Destination: brokerInside},
 	}}
-	if _, err := p.Synchronize(context.Background(), nil, []*api.Container{container}); err != nil {
-		t.Fatal(err)
+	p.isKnown = false
+	p.tidy()
+	if _, err := os.Stat(old); err != nil {
+		t.Fatal("who has not heard yet what there is takes nothing away")
 	}
+	synchronize(t, p, container)
 	if len(p.brokers.running) != 1 {
 		t.Error("its group has no broker")
 	}
@@ -275,7 +287,7 @@ func TestAnEarlierAgentsGroupsHaveTheirNames(t *testing.T) {
 // Mounts from elsewhere name no group: a container could say anything there.
 func TestADirectoryOfNoGroupIsNone(t *testing.T) {
 	p := newPlugin(t, 8)
-	for _, directory := range []string{"", "/run/ginnel/broker", "/", p.brokers.root, filepath.Join(p.brokers.root, "x")} {
+	for _, directory := range []string{"", "/run/ginnel/broker", "/", p.brokers.root, filepath.Join(p.brokers.root, "x"), p.brokers.directory("x")} {
 		if id := p.brokers.idOf(directory); id != "" {
 			t.Errorf("%q: %q", directory, id)
 		}

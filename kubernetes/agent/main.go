@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,11 +31,11 @@ func main() {
 	var o options
 	flag.StringVar(&o.image, "library", "/usr/lib/ginnel", "directory with the library")
 	flag.StringVar(&o.libraries, "host-library", "/var/lib/ginnel/library", "directory of the host, by the path that it has there, for the library")
-	flag.StringVar(&o.run, "host-run", "/run/ginnel/groups", "directory of the host, by the path that it has there, for the brokers' sockets")
+	flag.StringVar(&o.run, "host-run", "/run/ginnel-agent/groups", "directory of the host, by the path that it has there, for the brokers' sockets")
 	flag.StringVar(&o.broker, "broker", "/usr/bin/ginnel-broker", "the broker's program")
 	flag.StringVar(&o.brokerSettings, "broker-settings", "", "settings of the brokers, as in ginneld.toml, divided by semicolons: memory = \"64M\"; pairs = 256")
 	flag.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "socket of the container runtime")
-	flag.StringVar(&o.listen, "listen", ":9191", "address of /metrics and /healthz; empty: none")
+	flag.StringVar(&o.listen, "listen", ":9191", "address of /metrics; empty: none")
 	flag.BoolVar(&o.api, "namespaces", true, "heed annotations of namespaces, which the API server is asked for")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server, outside of a pod")
 	flag.StringVar(&o.handlers, "runtime-handlers", ",runc,crun", "handlers of pods that are heeded; others may be virtual machines")
@@ -53,8 +52,7 @@ func main() {
 func run(ctx context.Context, o options) error {
 	meters := newMeters()
 	if o.listen != "" {
-		server := &http.Server{Addr: o.listen, Handler: meters.handler(), ReadHeaderTimeout: 10 * time.Second}
-		go func() { slog.Error("no metrics", "why", server.ListenAndServe()) }()
+		go func() { slog.Error("no metrics", "why", meters.serve(o.listen)) }()
 	}
 	var known namespaces = none{}
 	if o.api {
@@ -76,7 +74,7 @@ func run(ctx context.Context, o options) error {
 	settings := strings.ReplaceAll(o.brokerSettings, ";", "\n")
 	plugin := &plugin{
 		libraries: libraries, brokers: newBrokers(o.broker, o.run, settings, o.groups, meters), namespaces: known,
-		handlers: strings.Split(o.handlers, ","), meters: meters, containers: map[string]use{},
+		handlers: strings.Split(o.handlers, ","), meters: meters,
 	}
 	go func() {
 		for range time.Tick(time.Minute) {
@@ -117,27 +115,39 @@ func alone(ctx context.Context, directory string) (*os.File, error) {
 
 // serve registers with the runtime, and again each time it has gone.
 func serve(ctx context.Context, plugin *plugin, socket string, meters *meters) error {
+	pause := firstPause
 	for said := ""; ctx.Err() == nil; {
 		runtime, err := stub.New(plugin, stub.WithPluginName("ginnel"), stub.WithPluginIdx("50"), stub.WithSocketPath(socket))
 		if err != nil {
 			return err
 		}
 		if err = runtime.Start(ctx); err == nil {
+			began := time.Now()
 			said = ""
 			meters.attached.Set(1)
 			stopped := context.AfterFunc(ctx, runtime.Stop)
 			runtime.Wait()
 			stopped()
 			meters.attached.Set(0)
-			slog.Warn("the runtime has gone, or asks no more")
+			pause = nextPause(pause, time.Since(began))
+			slog.Warn("the runtime has gone, or asks no more", "told what runs", plugin.knows(), "again in", pause)
 		} else if why := err.Error(); why != said {
 			slog.Warn("the runtime does not answer: is NRI switched on?", "socket", socket, "why", err)
 			said = why
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+		case <-time.After(pause):
 		}
 	}
 	return nil
+}
+
+// nextPause returns how long to wait before something that ended after so long is begun again. A
+// runtime that cannot tell what runs, since a pod is too large for a message, fails at once each time.
+func nextPause(pause, lasted time.Duration) time.Duration {
+	if lasted > lastPause {
+		return firstPause
+	}
+	return min(2*pause, lastPause)
 }

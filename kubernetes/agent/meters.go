@@ -1,7 +1,10 @@
 package main
 
 import (
+	"net"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -41,11 +44,60 @@ func newMeters() *meters {
 	return m
 }
 
-// handler answers Prometheus, and the kubelet's probe: whoever waits for the agent before it to end
-// is as well as who works.
-func (m *meters) handler() http.Handler {
+// How many may ask at once, and for how long. Whoever reaches the port may: pods of every namespace.
+const (
+	askers      = 16
+	askedWithin = 5 * time.Second
+)
+
+// serve answers Prometheus at an address.
+func (m *meters) serve(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return m.answer(listener)
+}
+
+// answer does so until the listener is closed. What others keep open costs no more than so many
+// connections; who comes then is turned away, and the brokers keep their memory, which is the same
+// container's.
+func (m *meters) answer(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/healthz", func(answer http.ResponseWriter, _ *http.Request) { _, _ = answer.Write([]byte("ok\n")) })
-	return mux
+	server := &http.Server{Handler: mux, ReadTimeout: askedWithin, WriteTimeout: askedWithin, MaxHeaderBytes: 8 << 10}
+	server.SetKeepAlivesEnabled(false)
+	return server.Serve(&few{Listener: listener, places: make(chan struct{}, askers)})
+}
+
+// few is a listener with so many connections at once.
+type few struct {
+	net.Listener
+	places chan struct{}
+}
+
+func (f *few) Accept() (net.Conn, error) {
+	for {
+		connection, err := f.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case f.places <- struct{}{}:
+			return &one{Conn: connection, leave: sync.OnceFunc(func() { <-f.places })}, nil
+		default:
+			_ = connection.Close()
+		}
+	}
+}
+
+// one of them, which has its place until it is closed.
+type one struct {
+	net.Conn
+	leave func()
+}
+
+func (o *one) Close() error {
+	defer o.leave()
+	return o.Conn.Close()
 }

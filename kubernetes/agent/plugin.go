@@ -26,6 +26,9 @@ type plugin struct {
 	mutex sync.Mutex
 	// containers that run and were given something.
 	containers map[string]use
+	// isKnown: the runtime has said which containers there are. Before that none is known, and all
+	// may be there: an agent that finds no runtime is to take nothing away.
+	isKnown bool
 }
 
 // use is what a container was given.
@@ -38,17 +41,18 @@ type namespaces interface {
 
 // Synchronize is called once, when the agent has registered: with all that there is.
 func (p *plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	p.mutex.Lock()
-	p.containers = map[string]use{}
-	p.mutex.Unlock()
+	found := map[string]use{}
 	for _, container := range containers {
 		if container.GetState() != api.ContainerState_CONTAINER_STOPPED {
-			p.note(container)
+			p.resume(container, found)
 		}
 	}
+	// All at once: who tidies meanwhile would take what is not noted yet for unused.
 	p.mutex.Lock()
-	slog.Info("registered with the runtime", "containers", len(containers), "in groups", len(p.containers))
+	p.containers, p.isKnown = found, true
 	p.mutex.Unlock()
+	p.meters.running.Set(float64(len(found)))
+	slog.Info("registered with the runtime", "containers", len(containers), "in groups", len(found))
 	p.tidy()
 	return nil, nil
 }
@@ -97,7 +101,10 @@ func (p *plugin) judge(pod *api.PodSandbox, container *api.Container) (*api.Cont
 
 // PostCreateContainer is called once the container is made, with what it was given.
 func (p *plugin) PostCreateContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
-	p.note(container)
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.resume(container, p.containers)
+	p.meters.running.Set(float64(len(p.containers)))
 	return nil
 }
 
@@ -113,7 +120,8 @@ func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container
 	return nil
 }
 
-func (p *plugin) note(container *api.Container) {
+// resume has a broker for the group that a container was put into, and notes the container.
+func (p *plugin) resume(container *api.Container, among map[string]use) {
 	from, directory := given(container)
 	id := p.brokers.idOf(directory)
 	if id == "" {
@@ -122,10 +130,7 @@ func (p *plugin) note(container *api.Container) {
 	if err := p.brokers.resume(id); err != nil {
 		slog.Warn("no broker", "group", id, "why", err)
 	}
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	p.containers[container.GetId()] = use{library: from, group: id}
-	p.meters.running.Set(float64(len(p.containers)))
+	among[container.GetId()] = use{library: from, group: id}
 }
 
 func (p *plugin) forget(container *api.Container) {
@@ -137,10 +142,20 @@ func (p *plugin) forget(container *api.Container) {
 
 // tidy takes away what no container has.
 func (p *plugin) tidy() {
+	if !p.knows() {
+		return
+	}
 	libraries, groups := p.used()
 	p.brokers.stopUnused(groups, idle)
 	p.brokers.removeLeft(groups)
 	p.libraries.removeUnused(libraries)
+}
+
+// knows holds once the runtime has said which containers there are.
+func (p *plugin) knows() bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.isKnown
 }
 
 // used returns what containers have.

@@ -8,12 +8,13 @@ use ginnel_tests::{build, debian, permit, release, skip};
 use std::path::Path;
 
 /// What the host has.
-const HOST: [&str; 15] = [
+const HOST: [&str; 16] = [
     "systemd",
     "systemd-sysv",
     "dbus",
     "iproute2",
     "podman",
+    "docker.io",
     "crun",
     "runc",
     "netavark",
@@ -45,9 +46,9 @@ const SETUP: &str = r#"
 "#;
 
 /// The host, with these images; `None` where it cannot be had.
-fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
+pub fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     let portable = packages::portable()?;
-    let root = debian::root("containers", "bookworm", &HOST, what)?;
+    let root = debian::root("podman", "bookworm", &HOST, what)?;
     let installed = tempfile::tempdir().expect("a directory");
     install::make_from(&portable, "install", installed.path(), "/usr");
     let places: Vec<String> = images.iter().map(|(name, _)| format!("/images/{name}")).collect();
@@ -72,9 +73,9 @@ fn add_c_library(image: &Image) {
 }
 
 /// redis, its client and a shell, with the libraries that they are linked with.
-fn redis(what: &str) -> Option<Image> {
+pub fn redis(what: &str) -> Option<Image> {
     let image = Image::bare(what)?;
-    for program in ["/usr/bin/redis-server", "/usr/bin/redis-benchmark", "/usr/bin/cat", "/bin/sh"] {
+    for program in ["/usr/bin/redis-server", "/usr/bin/redis-benchmark", "/usr/bin/redis-cli", "/usr/bin/cat", "/bin/sh"] {
         if !Path::new(program).exists() {
             skip(what, &format!("{program} is not installed"));
             return None;
@@ -86,7 +87,7 @@ fn redis(what: &str) -> Option<Image> {
 }
 
 /// A server's container with `options[0]`, and a client's with `options[1]`: the client's report.
-fn pair(host: &Host, runtime: &str, options: [&str; 2]) -> String {
+pub fn pair(host: &Host, runtime: &str, options: [&str; 2]) -> String {
     let run = format!("podman --runtime {runtime} run");
     let [server, client] = options;
     host.must(&format!(

@@ -1,9 +1,9 @@
 //! What neighbours say of the order of events may be wrong, by malice or since their machine has
 //! another clock. Everything that is ready in a set has its turn all the same.
 
+use ginnel_tcp::order::ticks;
 use ginnel_tests::spoil::Spoiler;
 use ginnel_tests::{Stand, build};
-use ginnel_tcp::order::ticks;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -71,7 +71,7 @@ fn the_kernel_has_its_turn_whenever_something_was_said_over_tcp() {
     let says = |spoiler: &Spoiler| {
         LATELY.step_by(8).for_each(|at| spoiler.put(at, to_come()));
         // Seldom more than are kept begin before the kernel is asked once more.
-        add(spoiler, BEGUN, u64::from(calls.fetch_add(1, Relaxed) % 100 == 0));
+        add(spoiler, BEGUN, u64::from(calls.fetch_add(1, Relaxed).is_multiple_of(100)));
         add(spoiler, BY_TCP, 1);
     };
     spoilt("kernel", says);

@@ -5,6 +5,7 @@ mod bad_input;
 mod broker;
 mod c_libraries;
 mod conformance;
+mod container_networks;
 mod containers;
 mod crash;
 mod detach;

@@ -56,12 +56,29 @@ fn packages(revision: &str) -> Option<PathBuf> {
         return Some(into);
     }
     std::fs::create_dir_all(&into).expect("the target folder can be written");
+    let others = others(&into);
     let mut make = Command::new("timeout");
     make.args(["1800", "scripts/packages.sh"]).env("BUILT", &portable).env("INTO", &into).env("REVISION", revision);
     let output = make.current_dir(source).output().expect("it starts");
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
+    assert!(others.iter().all(|file| file.exists()), "what was there before is not the script's to remove");
     Some(into)
+}
+
+/// What somebody else has in the directory: a package, and a file in a folder of any name.
+fn others(into: &Path) -> [PathBuf; 2] {
+    let [package, notes] = ["elsewhere_1_all.deb", "work/notes"].map(|name| into.join(name));
+    let tree = tempfile::tempdir().expect("a directory");
+    let control = tree.path().join("DEBIAN/control");
+    for file in [&control, &notes] {
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+    }
+    std::fs::write(&notes, "mine").expect("written");
+    std::fs::write(&control, "Package: elsewhere\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n").expect("written");
+    let built = Command::new("dpkg-deb").arg("--build").args([tree.path(), &package]).stdout(Stdio::null()).status();
+    assert!(built.is_ok_and(|status| status.success()));
+    [package, notes]
 }
 
 /// Is the file newer than these files, and all files in these folders?

@@ -2,6 +2,7 @@
 //! across files. One file's tests, or one: `cargo test -p ginnel-host joining::`.
 
 mod broker;
+mod broker_memory;
 mod common;
 mod joining;
 mod page;

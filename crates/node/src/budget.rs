@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_limit_is_looked_at_when_much_was_spent() {
         let (budget, looks) = (Budget::new(), Cell::new(0));
-        let room = Room { limit: 1 << 30, rings: 64 << 20, growth: 32 << 20 };
+        let room = Room { limit: 1 << 30, free: 512 << 20, rings: 64 << 20, growth: 32 << 20 };
         let take = |bytes, purpose| {
             budget.take_of(bytes, purpose, || {
                 looks.set(looks.get() + 1);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn without_a_limit_there_is_no_end() {
         let budget = Budget::new();
-        let endless = || Room { limit: u64::MAX, rings: u64::MAX, growth: u64::MAX };
+        let endless = || Room { limit: u64::MAX, free: u64::MAX, rings: u64::MAX, growth: u64::MAX };
         assert!((0..100).all(|_| budget.take_of(1 << 40, Purpose::Growth, endless)));
     }
 }

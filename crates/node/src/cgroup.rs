@@ -25,6 +25,8 @@ const UNLIMITED: u64 = 1 << 62;
 pub struct Room {
     /// The strictest limit; [`u64::MAX`] where there is none.
     pub limit: u64,
+    /// What is not taken of it. (Of several limits each has its own least.)
+    pub free: u64,
     /// For the rings of another connection.
     pub rings: u64,
     /// For rings that grow.
@@ -32,22 +34,28 @@ pub struct Room {
 }
 
 impl Room {
-    const ENDLESS: Self = Self { limit: u64::MAX, rings: u64::MAX, growth: u64::MAX };
+    const ENDLESS: Self = Self { limit: u64::MAX, free: u64::MAX, rings: u64::MAX, growth: u64::MAX };
 
     /// The lesser of both, of each.
     fn and(self, other: Self) -> Self {
-        Self { limit: self.limit.min(other.limit), rings: self.rings.min(other.rings), growth: self.growth.min(other.growth) }
+        Self {
+            limit: self.limit.min(other.limit),
+            free: self.free.min(other.free),
+            rings: self.rings.min(other.rings),
+            growth: self.growth.min(other.growth),
+        }
     }
 
     fn under(limit: u64, usage: Usage, segment: u64) -> Self {
         // Pages of files are given up before anybody is killed; those of a segment are among
         // `shared`.
-        let free = limit.saturating_sub(usage.all.saturating_sub(usage.files)) / PART_OF_FREE;
+        let free = limit.saturating_sub(usage.all.saturating_sub(usage.files));
         let (share, taken) = (limit / PART, usage.shared.min(segment));
         Self {
             limit,
-            rings: share.saturating_sub(taken).min(free),
-            growth: (share / PART_OF_GROWTH).saturating_sub(taken).min(free / PART_OF_GROWTH),
+            free,
+            rings: share.saturating_sub(taken).min(free / PART_OF_FREE),
+            growth: (share / PART_OF_GROWTH).saturating_sub(taken).min(free / PART_OF_FREE / PART_OF_GROWTH),
         }
     }
 }

@@ -47,7 +47,10 @@ pub use fabric::{FabricConfig, HostConfig, Provider};
 use crate::filter::Filter;
 use crate::vsock::packet;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +66,8 @@ const MAX_MACS: u32 = 65536;
 const MACS: u32 = 64;
 /// The memory that a machine may have of which nothing else is said, if there is enough for all.
 const MEMORY: u64 = 1 << 40;
+/// The longest file, bytes: a thousand ports with many addresses each are a tenth of it.
+const LONGEST: u64 = 4 << 20;
 /// How long a queue is looked at.
 const MAX_POLL: u64 = 1_000_000;
 
@@ -259,12 +264,31 @@ impl Config {
         Self { run_dir, metrics, poll, busy: false, memory, ports, vsock, fabric }
     }
 
-    /// From a file.
+    /// From a file, or from a pipe, for whose end this waits.
     ///
     /// # Errors
     /// [`ConfigError`].
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+        Self::of(file, File::open(file).and_then(text_of))
+    }
+
+    /// From a file once more, in a switch that runs. Waits for nobody: a pipe is refused.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load_again(file: &Path) -> Result<Self, ConfigError> {
+        // Without the flag, opening a pipe waits for whoever writes into it.
+        let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let opened = File::options().read(true).custom_flags(flags).open(file);
+        let regular = opened.and_then(|opened| {
+            let is_file = opened.metadata()?.is_file();
+            is_file.then_some(opened).ok_or_else(|| io::Error::other("it is no regular file"))
+        });
+        Self::of(file, regular.and_then(text_of))
+    }
+
+    fn of(file: &Path, text: io::Result<String>) -> Result<Self, ConfigError> {
+        let text = text.map_err(|error| ConfigError {
             file: file.to_owned(),
             line: None,
             key: String::new(),
@@ -300,6 +324,17 @@ impl Config {
     pub fn control(&self) -> PathBuf {
         self.run_dir.join("control.sock")
     }
+}
+
+/// What a file says, if that is no more than a configuration can be.
+fn text_of(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    // A file may be as long as it likes, and memory is not.
+    file.take(LONGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        return Err(io::Error::other(format!("it is longer than {} MiB", LONGEST >> 20)));
+    }
+    Ok(text)
 }
 
 pub mod fabric;

@@ -75,8 +75,10 @@ impl Control {
                 return switch.rests.add(Token::Control, now + EXHAUSTED);
             }
         };
-        let late = |one: &Visitor| !one.traces && now.duration_since(one.since) > PATIENCE;
-        self.visitors.retain(|_, visitor| !late(visitor));
+        // It is the switch that lets those wait who wait; but they leave room for others.
+        let full = self.visitors.len() >= MAX_VISITORS;
+        let may_stay = |one: &Visitor| one.traces || one.waits && !full;
+        self.visitors.retain(|_, one| may_stay(one) || now.duration_since(one.since) <= PATIENCE);
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         let ready = self.visitors.len() < MAX_VISITORS
@@ -256,4 +258,39 @@ pub fn ask(path: &Path, question: &str) -> Result<UnixStream> {
     })?;
     writeln!(stream, "{question}")?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::ring::Room;
+
+    #[test]
+    fn who_waits_for_a_reload_may_wait_for_long() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (path, poller) = (place.path().join("control"), Poller::new().expect("a set"));
+        let config = Config::new(place.path().into(), Vec::new());
+        let room = Room::new(1 << 30);
+        let mut switch = Switch::new(&config, &room, poller.clone()).expect("a switch");
+        let mut control = Control::new(&path, &poller).expect("a socket");
+        let mut visit = |control: &mut Control| {
+            let stream = UnixStream::connect(&path).expect("connected");
+            control.accept(&mut switch);
+            stream
+        };
+        let _waits = visit(&mut control);
+        let _dawdles = visit(&mut control);
+        for one in control.visitors.values_mut() {
+            one.since = Instant::now().checked_sub(2 * PATIENCE).expect("long ago");
+        }
+        control.visitors.get_mut(&0).expect("the first").waits = true;
+        let _next = visit(&mut control);
+        let here = |control: &Control, id| control.visitors.contains_key(&id);
+        assert_eq!([0, 1, 2].map(|id| here(&control, id)), [true, false, true]);
+        // Not if there is no room for others.
+        let others: Vec<_> = (0..MAX_VISITORS).map(|_| visit(&mut control)).collect();
+        assert!(!here(&control, 0) && control.visitors.len() == MAX_VISITORS);
+        drop(others);
+    }
 }

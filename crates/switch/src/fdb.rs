@@ -9,7 +9,7 @@
 //! that collide.
 
 use crate::wire::Mac;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// How long an entry lives, seconds.
 pub const AGEING: u32 = 300;
@@ -119,6 +119,13 @@ impl Fdb {
     /// Forgets what was learned of a port: its guest is gone.
     pub fn forget(&mut self, port: u32) {
         self.retain(|entry| entry.fixed || entry.port != port);
+    }
+
+    /// The same of several ports.
+    pub fn forget_all(&mut self, ports: &HashSet<u32>) {
+        if !ports.is_empty() {
+            self.retain(|entry| entry.fixed || !ports.contains(&entry.port));
+        }
     }
 
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {

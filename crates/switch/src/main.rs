@@ -12,36 +12,50 @@ use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::{control, log, metrics, server::Server, trace};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Some(command) => run(command),
-        None => match configuration(&cli) {
-            Ok(config) if cli.check => {
-                println!(
-                    "{} ports, control socket {}",
-                    config.ports.len(),
-                    config.control().display()
-                );
-                return ExitCode::SUCCESS;
-            }
-            Ok(config) => serve(&config, cli.config.as_deref(), cli.busy),
-            Err(error) => {
-                eprintln!("ginnel-switch: {error:#}");
-                return ExitCode::from(2);
-            }
-        },
+        None => return start(&cli),
     };
+    status(done, ExitCode::FAILURE)
+}
+
+fn start(cli: &Cli) -> ExitCode {
+    let read = asks(cli).and_then(|asks| Ok((asks, configuration(cli)?)));
+    match read {
+        Ok((_, config)) if cli.check => {
+            let control = config.control();
+            println!("{} ports, control socket {}", config.ports.len(), control.display());
+            ExitCode::SUCCESS
+        }
+        Ok((asks, config)) => status(serve(&config, asks, cli.busy), ExitCode::FAILURE),
+        Err(error) => status(Err(error), ExitCode::from(2)),
+    }
+}
+
+fn status(done: Result<()>, failed: ExitCode) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ginnel-switch: {error:#}");
-            ExitCode::FAILURE
+            failed
         }
     }
+}
+
+/// The configuration's file, and a stream that can be read once SIGHUP has asked that it be read
+/// again. It is there before the file is: names of hosts may take long to be looked up, and a
+/// signal that nobody expects ends the process.
+fn asks(cli: &Cli) -> Result<Option<(PathBuf, UnixStream)>> {
+    let Some(file) = &cli.config else { return Ok(None) };
+    let (asks, ask) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGHUP, ask)?;
+    // A link is followed anew each time.
+    Ok(Some((std::path::absolute(file)?, asks)))
 }
 
 fn configuration(cli: &Cli) -> Result<Config> {
@@ -81,7 +95,7 @@ fn fabric(cli: &Cli) -> Result<Option<FabricConfig>> {
     Ok(Some(fabric))
 }
 
-fn serve(config: &Config, file: Option<&Path>, busy: bool) -> Result<()> {
+fn serve(config: &Config, asks: Option<(PathBuf, UnixStream)>, busy: bool) -> Result<()> {
     raise_limit();
     let (end, ends) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -94,11 +108,7 @@ fn serve(config: &Config, file: Option<&Path>, busy: bool) -> Result<()> {
             log!(Warning, "no_metrics", why = format!("{error:#}"));
         }
     }
-    if let Some(file) = file {
-        let (asks, ask) = UnixStream::pair()?;
-        signal_hook::low_level::pipe::register(signal_hook::consts::SIGHUP, ask)?;
-        // A link is followed anew each time.
-        let file = std::path::absolute(file)?;
+    if let Some((file, asks)) = asks {
         server.reload_from(Source { file, busy }, asks)?;
     }
     server.run(end)

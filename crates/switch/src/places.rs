@@ -3,10 +3,13 @@
 
 use crate::tap::Tap;
 use anyhow::Context;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{connect, shutdown, socket_with};
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -27,6 +30,8 @@ pub struct Place<'a> {
 pub struct Places {
     sockets: HashMap<PathBuf, UnixListener>,
     taps: HashMap<String, Tap>,
+    /// Directories that were made for the sockets: each before those that it lies in.
+    directories: Vec<PathBuf>,
 }
 
 impl Places {
@@ -35,8 +40,16 @@ impl Places {
     /// # Errors
     /// Those of the system, with the path.
     pub fn open_socket(&mut self, place: Place<'_>) -> anyhow::Result<()> {
+        let above = place.socket.ancestors().skip(1);
+        let missing: Vec<_> = above.take_while(|one| !one.exists()).map(Path::to_owned).collect();
+        self.directories.splice(..0, missing);
         self.sockets.insert(place.socket.to_owned(), listen(place)?);
         Ok(())
+    }
+
+    /// Has a socket that was somebody's, and that another is to take.
+    pub fn put_socket(&mut self, path: PathBuf, listener: UnixListener) {
+        self.sockets.insert(path, listener);
     }
 
     /// Opens a tap device that somebody is to take.
@@ -68,8 +81,14 @@ impl Places {
 impl Drop for Places {
     fn drop(&mut self) {
         for (path, listener) in self.sockets.drain() {
+            // Whoever has a copy of it, for a moment or longer, does not serve it either.
+            let _ = shutdown(&listener, Shutdown::Both);
             drop(listener);
             take_away(&path);
+        }
+        for directory in &self.directories {
+            // One with a socket in it stays, and so does whatever it lies in.
+            let _ = std::fs::remove_dir(directory);
         }
     }
 }
@@ -110,7 +129,8 @@ fn bind(Place { socket: path, mode, group }: Place<'_>) -> io::Result<UnixListen
             return Err(io::Error::other("the path is taken by something that is no socket"));
         }
         if is_served(path) {
-            return Err(io::Error::other("another switch serves this socket"));
+            let why = "somebody listens there: another switch, or this one as something else";
+            return Err(io::Error::other(why));
         }
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -122,18 +142,46 @@ fn bind(Place { socket: path, mode, group }: Place<'_>) -> io::Result<UnixListen
     }
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;
-    give(Place { socket: path, mode, group })?;
+    if let Err(error) = give(Place { socket: path, mode, group }) {
+        // Nobody is to find a socket at which nobody listens.
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
     Ok(listener)
 }
 
-/// Says who may connect there.
+/// Says who may connect to a socket.
 ///
 /// # Errors
-/// Those of the system.
+/// Those of the system, and that something else is at the path.
 pub fn give(Place { socket, mode, group }: Place<'_>) -> io::Result<()> {
-    rustix::fs::chmod(socket, rustix::fs::Mode::from_raw_mode(mode))?;
+    let file = opened(socket)?;
+    // A descriptor of this kind has no fchmod(2); its link leads to the same file, whatever is at
+    // the path by now.
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let set = |mode| rustix::fs::chmod(&link, Mode::from_raw_mode(mode));
     if let Some(group) = group {
-        rustix::fs::chown(socket, None, Some(rustix::fs::Gid::from_raw(group)))?;
+        // What the new group may do is not for the old one, nor the other way round.
+        set(mode & !0o070)?;
+        let group = Some(rustix::fs::Gid::from_raw(group));
+        rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
     }
-    Ok(())
+    Ok(set(mode)?)
+}
+
+/// Permissions and group of a socket: a [`Place`] to give it back to.
+///
+/// # Errors
+/// As of [`give`].
+pub fn given(socket: &Path) -> io::Result<Place<'_>> {
+    let stat = rustix::fs::fstat(opened(socket)?)?;
+    Ok(Place { socket, mode: stat.st_mode & 0o7777, group: Some(stat.st_gid) })
+}
+
+/// The socket at a path itself, neither what a link leads to nor a file of another kind.
+fn opened(socket: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(socket, flags, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if kind == FileType::Socket { Ok(file) } else { Err(io::Error::other("it is no socket")) }
 }

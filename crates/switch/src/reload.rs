@@ -8,17 +8,26 @@
 //! A port is the same one as before if it has the same socket or tap device: what is connected
 //! there stays connected, whatever else of it changes, its name and its segment too.
 
-use crate::config::{Config, ConfigError, PortConfig, VsockConfig};
+use crate::config::{Config, ConfigError, PortConfig, Provider, VsockConfig};
+use crate::hosts::libfabric;
 use crate::log;
-use crate::places::{Place, Places, give};
+use crate::places::{Place, Places, give, given};
 use crate::poller::{Poller, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long an address may be listened at that is to be this switch's: until not long ago it may
+/// have been its own, in a fabric that was let go, and that takes a moment.
+const LISTENS: Duration = Duration::from_secs(2);
 
 /// Where the configuration is.
 #[derive(Debug, Clone)]
@@ -35,7 +44,7 @@ impl Source {
     /// # Errors
     /// [`ConfigError`].
     pub fn load(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::load(&self.file)?;
+        let mut config = Config::load_again(&self.file)?;
         config.busy |= self.busy;
         Ok(config)
     }
@@ -64,10 +73,13 @@ pub struct Outcome {
     pub changed: Vec<String>,
 }
 
-/// Is it the same port, with the same link?
+/// By what a port is known: its socket, or its tap device.
+pub type Link<'a> = (Option<&'a Path>, Option<&'a str>);
+
+/// The link of a port.
 #[must_use]
-pub fn is_same(one: &PortConfig, other: &PortConfig) -> bool {
-    (&one.socket, &one.tap) == (&other.socket, &other.tap)
+pub fn link(port: &PortConfig) -> Link<'_> {
+    (port.socket.as_deref(), port.tap.as_deref())
 }
 
 /// Reads the file, and opens what a switch with the configuration `now` does not have yet.
@@ -85,47 +97,86 @@ pub fn prepare(source: &Source, now: &Config) -> Result<Prepared, String> {
         let file = source.file.display();
         return Err(format!("{file}: {key}: cannot change while the switch runs: restart it"));
     }
+    if config.fabric != now.fabric {
+        check_fabric(&config, now)?;
+    }
+    let places = open_new(&config, now)?;
+    give_all(&config, now)?;
+    Ok(Prepared { config, places })
+}
+
+/// Can this switch be a host of this fabric at all? (At the start it waits until it can. Here it has
+/// connections, perhaps, that are not to end for one that cannot.)
+fn check_fabric(config: &Config, now: &Config) -> Result<(), String> {
+    let Some(fabric) = &config.fabric else { return Ok(()) };
+    libfabric::is_there()?;
+    let own = now.fabric.as_ref().map(|fabric| fabric.listen);
+    let port = match fabric.provider {
+        // It is this switch that listens there.
+        _ if own == Some(fabric.listen) => return Ok(()),
+        Provider::Tcp => fabric.listen.port(),
+        // Its ports are others than those of TCP.
+        Provider::Verbs => 0,
+    };
+    let until = Instant::now() + LISTENS;
+    loop {
+        let bound = TcpListener::bind((fabric.listen.ip(), port));
+        let Err(error) = bound else { return Ok(()) };
+        if error.kind() != ErrorKind::AddrInUse || Instant::now() > until {
+            return Err(format!("fabric.listen: {}: {error}", fabric.listen));
+        }
+        std::thread::sleep(LISTENS / 20);
+    }
+}
+
+/// Opens the sockets and tap devices that are new.
+fn open_new(config: &Config, now: &Config) -> Result<Places, String> {
     let mut places = Places::default();
-    for port in &config.ports {
-        let known = now.ports.iter().any(|one| is_same(one, port));
+    let links: HashSet<_> = now.ports.iter().map(link).collect();
+    for port in config.ports.iter().filter(|port| !links.contains(&link(port))) {
         let (mode, group) = (port.mode, port.group);
-        let opened = match (&port.socket, &port.tap) {
-            _ if known => Ok(()),
+        let opened = match link(port) {
             (Some(socket), _) => places.open_socket(Place { socket, mode, group }),
             (None, Some(tap)) => places.open_tap(tap),
             (None, None) => Ok(()),
         };
         opened.map_err(|error| format!("port {}: {error:#}", port.name))?;
     }
+    let own: HashSet<_> = now.vsock.iter().map(|one| &one.socket).collect();
+    // Whichever machine's: where programs of the host connect may be another's from now on.
+    let doors: HashSet<_> = now.vsock.iter().filter_map(|one| one.host.as_ref()).collect();
     for one in &config.vsock {
-        let known = now.vsock.iter().find(|other| other.socket == one.socket);
-        let new = |path: &Path, known: Option<&PathBuf>| known.is_none_or(|known| known != path);
-        let doors =
-            one.host.iter().filter(|path| new(path, known.and_then(|one| one.host.as_ref())));
-        let own = new(&one.socket, known.map(|one| &one.socket)).then_some(&one.socket);
-        for socket in own.into_iter().chain(doors) {
+        let own = Some(&one.socket).filter(|path| !own.contains(path));
+        let door = one.host.as_ref().filter(|path| !doors.contains(path));
+        for socket in own.into_iter().chain(door) {
             let opened = places.open_socket(Place { socket, mode: one.mode, group: one.group });
             opened.map_err(|error| format!("vsock {}: {error:#}", one.name))?;
         }
     }
-    give_all(&config, now)?;
-    Ok(Prepared { config, places })
+    Ok(places)
 }
 
 /// Gives the sockets that stay to whom they are to belong now: all of them, or none.
 fn give_all(config: &Config, now: &Config) -> Result<(), String> {
     let (before, after) = (places(now), places(config));
-    let stays = |one: &Place<'_>| before.iter().find(|old| old.socket == one.socket).copied();
-    let pairs = after.iter().filter_map(|one| Some((stays(one)?, *one)));
-    let differ =
-        |(old, new): &(Place<'_>, Place<'_>)| (old.mode, old.group) != (new.mode, new.group);
+    let before: HashMap<_, _> =
+        before.iter().map(|one| (one.socket, (one.mode, one.group))).collect();
     let mut done = Vec::new();
-    for (old, new) in pairs.filter(differ) {
-        done.push(old);
-        if let Err(error) = give(new) {
-            for old in done {
+    for new in after {
+        let Some(&old) = before.get(new.socket) else { continue };
+        if old == (new.mode, new.group) {
+            continue;
+        }
+        // Who had another's group has the switch's own again.
+        let own = old.1.map(|_| rustix::process::getegid().as_raw());
+        let given = given(new.socket).and_then(|was| {
+            done.push(was);
+            give(Place { group: new.group.or(own), ..new })
+        });
+        if let Err(error) = given {
+            for was in done {
                 // It was so before.
-                let _ = give(old);
+                let _ = give(was);
             }
             return Err(format!("{}: mode and group: {error}", new.socket.display()));
         }

@@ -6,6 +6,8 @@ mod hostile;
 mod hostile_hosts;
 mod hosts;
 mod reload;
+mod reload_attack;
+mod reload_load;
 mod switching;
 mod two_hosts;
 mod vsock;

@@ -74,8 +74,11 @@ impl<const N: usize> Rights<N> {
     /// How many descriptors the kernel put there.
     fn count(&self, message: &libc::msghdr) -> usize {
         let is_rights = self.header.cmsg_level == libc::SOL_SOCKET && self.header.cmsg_type == libc::SCM_RIGHTS;
-        let bytes = (self.header.cmsg_len as usize).min(message.msg_controllen as usize).saturating_sub(size_of::<libc::cmsghdr>());
-        if is_rights { (bytes / size_of::<i32>()).min(N) } else { 0 }
+        let are_there = |count: &usize| {
+            let bytes = size_of::<libc::cmsghdr>() + count * size_of::<i32>();
+            self.header.cmsg_len >= bytes as _ && message.msg_controllen >= bytes as _
+        };
+        if is_rights { (1..=N).take_while(are_there).count() } else { 0 }
     }
 }
 

@@ -67,14 +67,13 @@ impl Asked<'_> {
         set.is_some_and(|set| self.registrations(set).any(|(_, asked)| is_both(asked)))
     }
 
-    /// Is it an edge of a set in which edges of bytes and of room were asked for?
+    /// Is it said of a set in which edges of bytes and of room were asked for?
     pub(super) fn is_edge_of_inner(&self, data: &str) -> bool {
         self.before().any(|step| {
             let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let inner = words.next().and_then(|slot| slot.parse().ok());
-            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
             let of_both = |set| self.registrations(set).any(|(_, asked)| is_both(asked));
-            edge && words.next() == Some(data) && inner.is_some_and(of_both)
+            words.nth(1) == Some(data) && inner.is_some_and(of_both)
         })
     }
 

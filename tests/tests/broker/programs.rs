@@ -14,66 +14,6 @@ open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
 os.rename(sys.argv[1] + '.new', sys.argv[1])
 while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.02)";
 
-/// Answers each connection: in a thread of its own, or all of them by epoll or poll. Ends as
-/// [`SERVER`].
-pub const ECHOES: &str = "import os, select, socket, sys, threading
-l = socket.create_server(('0.0.0.0', 0))
-def serve(c):
-    while d := c.recv(70000): c.sendall(d)
-def threads():
-    while True: threading.Thread(target=serve, args=l.accept()[:1], daemon=True).start()
-def ready(waits):
-    all = {}
-    waits.register(l, 1)
-    while True:
-        for fd, _ in waits.poll():
-            if fd == l.fileno():
-                c = l.accept()[0]
-                all[c.fileno()] = c
-                waits.register(c, 1)
-            elif d := all[fd].recv(70000): all[fd].sendall(d)
-            else:
-                waits.unregister(fd)
-                all.pop(fd).close()
-ways = dict(threads=threads, epoll=lambda: ready(select.epoll()), poll=lambda: ready(select.poll()))
-threading.Thread(target=ways[sys.argv[2]], daemon=True).start()
-open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
-os.rename(sys.argv[1] + '.new', sys.argv[1])
-while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.02)
-os.remove(sys.argv[1] + '.end')
-os.remove(sys.argv[1])";
-
-/// Small messages that all come back, with pauses in which both ends sleep; waits for them in one
-/// of three ways. Goes on when the next of three files is gone.
-pub const RINGS: &str = "import os, select, socket, sys, time
-host, port, way, step = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-all = [socket.create_connection((host, port)) for _ in range(int(os.environ.get('CONNECTIONS', 2)))]
-waits = {'recv': None, 'poll': select.poll(), 'epoll': select.epoll()}[way]
-if waits:
-    for c in all: waits.register(c, 1)
-def exchange(c, number):
-    sent, got = b'%06d' % number, b''
-    c.sendall(sent)
-    while len(got) < len(sent):
-        if waits: assert waits.poll() == [(c.fileno(), 1)]
-        d = c.recv(len(sent) - len(got))
-        assert d, 'ended'
-        got += d
-    assert got == sent
-def talk(count):
-    for number in range(count):
-        for c in all: exchange(c, number)
-        time.sleep(0.003)
-talk(60)
-print('first', flush=True)
-while os.path.exists(step + '0'): talk(1)
-talk(60)
-print('warm', flush=True)
-while os.path.exists(step + '1'): time.sleep(0.01)
-talk(150)
-print('done', flush=True)
-while os.path.exists(step + '2'): time.sleep(0.01)";
-
 /// Serves one connection, and in its midst becomes several processes, or another, in the way that
 /// its second argument says. Ends with the connection.
 pub const CHANGES: &str = "import array, ctypes, os, socket, subprocess, sys, time

@@ -1,4 +1,4 @@
-//! The memory of a pair, and whether there is room for one more.
+//! The memory of a pair, and whether there is room for one more, or for a process that asks.
 
 use crate::memory::SEALS;
 use anyhow::{Context, Result, ensure};
@@ -10,6 +10,22 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Bytes that the cgroup's memory limit must leave for one pair more: its page, and what the kernel
 /// keeps of it and of its lines: some 2.5 KiB for each end.
 const LEAST_ROOM: u64 = 64 << 10;
+/// Bytes that a process takes that asks: a thread's stacks and what the kernel keeps of it, a socket.
+const OF_PROCESS: u64 = 64 << 10;
+/// No process takes the last such part of the limit: what else there is, a node's agent among it, is
+/// to grow and not to be killed.
+const KEPT: u64 = 4;
+
+/// Does the cgroup's memory limit leave room for one more process that asks, beside `own` ones?
+///
+/// Brokers of several groups may have one limit together. So each takes one more only while as much
+/// as it has itself is free: one group fills none of the others' room, however many processes and
+/// users it has.
+pub fn has_room_for_process(own: usize) -> bool {
+    let room = cgroup::room(0);
+    let taken = u64::try_from(own).unwrap_or(u64::MAX).saturating_add(1).saturating_mul(OF_PROCESS);
+    room.free.saturating_sub(room.limit / KEPT) >= taken
+}
 
 /// The memory of a pair, sealed. Of its pages only the header's is taken.
 ///

@@ -98,8 +98,8 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
             Err(error) => return Err(error).context("accept"),
         };
         let who = socket_peercred(&client).map(|credentials| credentials.uid.as_raw());
-        let entered = who.ok().and_then(|user| Some((broker.state().matching.enter(user)?, user)));
-        if let Some((number, user)) = entered {
+        let entered = who.map_err(|_| Verdict::TooMany).and_then(|user| Ok((broker.enter(user)?, user)));
+        if let Ok((number, user)) = entered {
             let socket = Arc::new(client);
             broker.state().sockets.insert(number, socket.clone());
             if serve_beside(broker.clone(), number, user, socket.clone()).is_ok() {
@@ -113,8 +113,9 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
             }
             continue;
         }
-        turned_away.one(|| log!(Warning, "too_many_processes", uid = who.unwrap_or(u32::MAX)));
-        let _ = say(client.as_fd(), &Answer::refusal(Verdict::TooMany, 0), &[]);
+        let verdict = entered.err().unwrap_or(Verdict::TooMany);
+        turned_away.one(|| log!(Warning, "process_turned_away", uid = who.unwrap_or(u32::MAX), why = format!("{verdict:?}")));
+        let _ = say(client.as_fd(), &Answer::refusal(verdict, 0), &[]);
         turn_away.hang_up(client);
     }
 }
@@ -181,6 +182,15 @@ fn receive(client: BorrowedFd<'_>) -> Option<Heard> {
 }
 
 impl Broker {
+    /// A process of `user` comes to ask.
+    fn enter(&self, user: u32) -> Result<Client, Verdict> {
+        let processes = self.state().sockets.len();
+        if !memory::has_room_for_process(processes) {
+            return Err(Verdict::NoMemory);
+        }
+        self.state().matching.enter(user).ok_or(Verdict::TooMany)
+    }
+
     fn answer(&self, client: Client, user: u32, question: Question, socket: OwnedFd) {
         let read = self.read(user, &question, socket.as_fd());
         // Before anybody is told: what its close may wait for keeps only this process waiting.

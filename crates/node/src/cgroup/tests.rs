@@ -38,12 +38,12 @@ fn a_limit_of_version_two_leaves_a_quarter() {
         ("fs/a/b/memory.stat", "anon 10\ninactive_file 20971520\nactive_file 10485760\nshmem 8388608\n"),
     ]);
     // 50 MiB used, 30 of them of files: 80 free.
-    assert_eq!(of(&dir, 0), Room { limit: 100 * MIB, rings: 25 * MIB, growth: 25 * MIB / 2 });
+    assert_eq!(of(&dir, 0), Room { limit: 100 * MIB, free: 80 * MIB, rings: 25 * MIB, growth: 25 * MIB / 2 });
     // Of what is shared memory there, a segment has at most what it has.
     assert_eq!(of(&dir, 3 * MIB).rings, 22 * MIB);
     assert_eq!(of(&dir, 500 * MIB).rings, 17 * MIB);
     fs::write(dir.path().join("fs/a/b/memory.high"), "41943040\n").expect("written");
-    assert_eq!(of(&dir, 0), Room { limit: 40 * MIB, rings: 10 * MIB, growth: 5 * MIB });
+    assert_eq!(of(&dir, 0), Room { limit: 40 * MIB, free: 20 * MIB, rings: 10 * MIB, growth: 5 * MIB });
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_strictest_limit_up_the_tree_holds() {
         ("memory.max", "1\n"),
     ]);
     // 4 MiB are free of 40: half of that, and what is above the mount is not looked at.
-    assert_eq!(of(&dir, 0), Room { limit: 40 * MIB, rings: 2 * MIB, growth: MIB });
+    assert_eq!(of(&dir, 0), Room { limit: 40 * MIB, free: 4 * MIB, rings: 2 * MIB, growth: MIB });
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn version_one_has_its_own_names() {
         ("memory/memory.stat", "shmem 1\ninactive_file 50331648\ntotal_inactive_file 2097152\ntotal_shmem 8388608\n"),
         ("unified/z/memory.max", "4096\n"),
     ]);
-    assert_eq!(of(&dir, u64::MAX), Room { limit: 48 * MIB, rings: 4 * MIB, growth: 0 });
+    assert_eq!(of(&dir, u64::MAX), Room { limit: 48 * MIB, free: 38 * MIB, rings: 4 * MIB, growth: 0 });
     fs::write(dir.path().join("memory/memory.limit_in_bytes"), "9223372036854771712\n").expect("written");
     assert_eq!(of(&dir, u64::MAX), Room::ENDLESS);
 }

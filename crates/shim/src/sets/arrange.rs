@@ -64,7 +64,8 @@ pub(super) fn arrange(inner: &Inner, room: &mut [epoll_event], ready: usize) {
     let Some(timed) = timed.get_mut(..moved) else { return };
     timed.sort_unstable_by_key(|&(since, at, _)| (since, at));
     // What is in no ring comes behind all that was ready before it.
-    let since = |event: &epoll_event| entry_of(inner, event).filter(|entry| entry.reads_ring()).map_or(u64::MAX, |entry| entry.turn.ready);
+    let since =
+        |event: &epoll_event| entry_of(inner, event).filter(|entry| entry.reads_ring()).map_or(u64::MAX, |entry| entry.turn.ready);
     let mut from = own;
     for &mut (told, _, event) in timed {
         while let Some(ring) = room.get(from).copied().filter(|ring| since(ring) < told) {

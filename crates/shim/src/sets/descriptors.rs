@@ -1,9 +1,8 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    doors,
-    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late,
-    outlived, places_of, registered, retell, set_at, unlink, unregistered,
+    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh, inside, kernel_control,
+    late, outlived, places_of, registered, retell, set_at, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};

@@ -95,13 +95,13 @@ impl Inner {
     fn looks_now(&mut self) {
         if let Some(attachment) = runtime::attachment() {
             self.by_tcp = attachment.node.joined().segment.by_tcp();
-            self.was_told(attachment);
+            self.was_told(attachment, self.looked);
         }
     }
 
-    /// The kernel tells what it has.
-    pub(super) fn was_told(&mut self, attachment: &Attachment) {
-        self.asked = ticks();
+    /// The kernel tells what it has, as of `now`.
+    pub(super) fn was_told(&mut self, attachment: &Attachment, now: u64) {
+        self.asked = now;
         self.begun_before = core::mem::replace(&mut self.begun_by_tcp, attachment.node.joined().segment.begun_by_tcp());
     }
 

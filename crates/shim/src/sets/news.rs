@@ -2,8 +2,8 @@
 
 use super::edges::own_ends;
 use super::{
-    BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
-    shared, wait,
+    BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of, local, local_of, make_hot,
+    set_at, shared, wait,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};

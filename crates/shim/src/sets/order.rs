@@ -59,6 +59,34 @@ impl Order {
         self.due.len() - self.next
     }
 
+    /// Are so many due that none needs to be found? Forgets those that are not any more: the kernel
+    /// may have told of one before its turn.
+    #[inline]
+    fn has(&mut self, room: usize, registrations: &mut [Registration]) -> bool {
+        if self.due.is_empty() {
+            return false;
+        }
+        let is_due = |entry: &Registration, since: u64| entry.used && entry.turn.due == since;
+        let mut first = self.due.iter().skip(self.next).take(room);
+        let all = first.all(|&(since, index)| registrations.get(index as usize).is_some_and(|entry| is_due(entry, since)));
+        if all && self.len() >= room {
+            return true;
+        }
+        self.due.drain(..self.next);
+        self.next = 0;
+        self.due.retain(|&(since, index)| {
+            let entry = registrations.get_mut(index as usize);
+            entry.is_some_and(|entry| {
+                let stays = is_due(entry, since);
+                if !entry.used {
+                    entry.turn.due = 0;
+                }
+                stays
+            })
+        });
+        false
+    }
+
     /// The next that is due.
     pub fn pop(&mut self, registrations: &mut [Registration]) -> Option<u32> {
         loop {
@@ -70,7 +98,8 @@ impl Order {
             }
             // One that is gone may have left its number to another, which is due by itself.
             let Some(entry) = registrations.get_mut(index as usize) else { continue };
-            if core::mem::take(&mut entry.turn.due) {
+            if entry.turn.due == since {
+                entry.turn.due = 0;
                 entry.turn.was_ready(since);
                 return Some(index);
             }
@@ -138,14 +167,10 @@ pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now:
 
 /// Likewise, but only what was there before `now`, be it one ring's. True: something came since.
 pub(super) fn find_before(inner: &mut Inner, room: usize, now: u64, pass: u64) -> bool {
-    let order = &mut inner.order;
-    if order.len() >= room {
+    let Inner { registrations, order, .. } = &mut *inner;
+    if order.has(room, registrations) {
         // Whoever is due became ready before those that are not found yet.
         return false;
-    }
-    if order.next != 0 {
-        order.due.drain(..order.next);
-        order.next = 0;
     }
     let begun = order.due.len();
     let late = pass_over(inner, now, pass);
@@ -183,7 +208,7 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
         for (&index, endpoint) in group.iter().zip(endpoints) {
             let Some(entry) = registrations.get_mut(index as usize) else { continue };
             order.looks_at(index);
-            if entry.turn.due || entry.reported.0 == pass || order.due.len() == order.due.capacity() {
+            if entry.turn.due != 0 || entry.reported.0 == pass || order.due.len() == order.due.capacity() {
                 continue;
             }
             match ready(entry, endpoint, now, order.several) {
@@ -192,8 +217,8 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
                     late = true;
                 }
                 Ready::Since(since) => {
-                    let since = since.min(now);
-                    entry.turn.due = true;
+                    let since = since.min(now).max(1);
+                    entry.turn.due = since;
                     // (Its bytes are not asked for ahead: with many, that costs more than it
                     // saves.)
                     order.due.push((since, index));
@@ -210,7 +235,7 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
 /// in its place there.
 pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     let now = ticks();
-    if entry.turn.due || entry.turn.listed != 0 || !entry.used {
+    if entry.turn.due != 0 || entry.turn.listed != 0 || !entry.used {
         return if entry.used { entry.turn.since } else { now };
     }
     if entry.wants(libc::EPOLLET) && entry.wants(libc::EPOLLOUT) && entry.room && !entry.disabled {
@@ -239,7 +264,7 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     // What was told of, and not found empty since, has its turn behind what is due. (Not what has
     // ended: no ring tells of that.)
     entry.is_some_and(|entry| {
-        let waits = entry.hot && (entry.turn.due || entry.turn.listed != 0) && entry.events & once == 0;
+        let waits = entry.hot && (entry.turn.due != 0 || entry.turn.listed != 0) && entry.events & once == 0;
         waits && !entry.endpoint().is_some_and(Endpoint::may_have_ended)
     })
 }
@@ -273,9 +298,7 @@ impl Registration {
     fn since_or_late(&mut self, endpoint: Endpoint<'_>, now: u64) -> u64 {
         match self.says_since(endpoint, now) {
             // A writer whose clock is ahead, as another machine's may be, seems always late.
-            Some(since) if since.wrapping_add(BLUR) > now => {
-                self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE)
-            }
+            Some(since) if since.wrapping_add(BLUR) > now => self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE),
             since => since.unwrap_or(now).max(self.turn.since),
         }
     }

@@ -20,7 +20,14 @@ pub(super) struct Asks {
 /// ready may have one (`tight`). Busy rings must not keep what only the kernel knows (a listening
 /// socket, a timer) from being told, nor they inner sets: then one place is the kernel's now and
 /// then, and a single place goes round.
-pub(super) fn keep_places(inner: &mut Inner, attachment: &Attachment, now: u64, room: usize, tight: bool, asks: Asks) -> (bool, usize) {
+pub(super) fn keep_places(
+    inner: &mut Inner,
+    attachment: &Attachment,
+    now: u64,
+    room: usize,
+    tight: bool,
+    asks: Asks,
+) -> (bool, usize) {
     let Asks { asked, lively, by_tcp, recent } = asks;
     if tight && !asked {
         inner.favoured = inner.favoured.wrapping_add(1);

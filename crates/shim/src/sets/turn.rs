@@ -13,8 +13,8 @@ pub struct Turn {
     pub(super) said: bool,
     /// It was not in the list when it was told of last.
     pub(super) first: bool,
-    /// It is among those that are due.
-    pub(super) due: bool,
+    /// Since when it is ready, where it is among those that are due; else 0.
+    pub(super) due: u64,
     /// Its writer was asked to say since when it is ready.
     pub(super) asked: bool,
     /// Where it was not before: a time before which everything had come that had come then, and up
@@ -70,7 +70,7 @@ impl Turn {
 
     /// It is told of before its turn.
     pub fn has_come(&mut self) {
-        self.due = false;
+        self.due = 0;
     }
 
     /// Did memory say in this pass that it has nothing to tell?
@@ -86,7 +86,7 @@ impl Turn {
     /// It is looked at no more: what it has is the kernel's to tell, and comes when that tells it.
     pub fn give_up(&mut self) {
         // It may have another channel when it is looked at again, whose writer nobody has asked.
-        (self.listed, self.due, self.asked, self.unsaid) = (0, false, false, (0, 0));
+        (self.listed, self.due, self.asked, self.unsaid) = (0, 0, false, (0, 0));
     }
 
     /// It was removed. Its writer, who was asked, goes on with what it was asked for.

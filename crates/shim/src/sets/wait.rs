@@ -215,12 +215,13 @@ pub(super) fn awake(
     let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
     // With the FIFO's event the kernel has told the others that were due before it, be there room
     // for more or not.
-    if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
-        inner.looked = ticks();
+    let now = if inner.waiter_tried && asked { ticks() } else { 0 };
+    if now != 0 && (told || got.is_ok_and(|n| n < room.len())) {
+        inner.looked = now;
         inner.unasked = 0;
     }
     if asked && inner.waiter.is_some() {
-        inner.was_told(attachment);
+        inner.was_told(attachment, now);
     }
     let Some(waiter) = inner.waiter else { return };
     waiter.awake(&attachment.node.joined().segment, told);

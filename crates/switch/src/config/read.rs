@@ -192,6 +192,8 @@ impl Reader<'_> {
         let name = text.get_ref();
         let known = nix::unistd::Group::from_name(name).ok().flatten();
         let id = known.map(|group| group.gid.as_raw()).or_else(|| name.parse().ok());
+        // To chown(2) the last number means that the group stays.
+        let id = id.filter(|&id| id != u32::MAX);
         let problem =
             format!("there is no group \"{name}\" on this host; create it, or name another");
         id.map(Some).ok_or_else(|| self.wrong(text.span(), "group", problem))

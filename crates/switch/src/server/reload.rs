@@ -7,6 +7,7 @@ use crate::vhost::Limits;
 use crate::vsock::Hub;
 use crate::vsock::machine::Shown;
 use crate::vsock::reload::Change;
+use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -103,8 +104,9 @@ impl Server {
         let before = std::mem::take(&mut self.switch.vsock);
         let room = Arc::clone(&self.switch.room);
         let (mut machines, mut shown) = (Vec::new(), Vec::new());
+        let old: HashMap<_, _> = before.iter().map(|one| (&one.0.socket, one)).collect();
         for one in &config.vsock {
-            let known = before.iter().find(|(old, _)| old.socket == one.socket);
+            let known = old.get(&one.socket).copied();
             let list = match known {
                 Some((old, _)) if old != one => Some(&mut outcome.changed),
                 Some(_) => None,
@@ -117,10 +119,8 @@ impl Server {
             machines.push((one.clone(), limits, Arc::clone(&told)));
             shown.push((one.clone(), told));
         }
-        let gone = |old: &&crate::config::VsockConfig| {
-            !config.vsock.iter().any(|one| one.socket == old.socket)
-        };
-        let removed = before.iter().map(|(old, _)| old).filter(gone);
+        let stay: HashSet<_> = config.vsock.iter().map(|one| &one.socket).collect();
+        let removed = before.iter().map(|(old, _)| old).filter(|old| !stay.contains(&old.socket));
         outcome.removed.extend(removed.map(|old| format!("vsock {}", old.name)));
         self.switch.vsock = shown;
         let poll = config.poll;

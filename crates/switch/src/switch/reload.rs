@@ -5,9 +5,10 @@ use crate::closer::Closer;
 use crate::config::{Config, PortConfig};
 use crate::places::{Places, take_away};
 use crate::port::{Link, Port};
-use crate::reload::{Outcome, is_same};
+use crate::reload::{Outcome, link};
 use crate::vhost::Limits;
 use anyhow::Context;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What is said to whom stood at a port that is no more.
@@ -18,35 +19,44 @@ impl Switch {
     /// `places`.
     pub(crate) fn take_over(&mut self, config: Config, places: &mut Places, outcome: &mut Outcome) {
         let mut troubles = Vec::new();
+        // What was learned of these is not known any more.
+        let mut unknown = HashSet::new();
+        let wanted: HashSet<_> = config.ports.iter().map(link).collect();
+        let mut known = HashMap::new();
         for index in 0..self.ports.len() as u32 {
             let Some(port) = self.port(index) else { continue };
-            if !config.ports.iter().any(|one| is_same(one, &port.config)) {
+            if wanted.contains(&link(&port.config)) {
+                let (socket, tap) = (port.config.socket.clone(), port.config.tap.clone());
+                known.insert((socket, tap), index);
+            } else {
                 outcome.removed.push(port.config.name.clone());
+                unknown.insert(index);
                 self.remove(index);
             }
         }
         for port in &config.ports {
             let own = port.memory.unwrap_or_else(|| config.share(self.room.limit()));
             let limits = Limits { own, room: Arc::clone(&self.room) };
-            let known = self.ports().find(|one| is_same(&one.config, port));
-            match known.map(|known| (known.index, known.config.clone())) {
-                Some((index, old)) => {
-                    if old != *port {
-                        outcome.changed.push(port.name.clone());
-                    }
-                    // What it may not say any more is not known of it either.
-                    let says = |one: &PortConfig| (one.key, one.macs, one.filter.clone());
-                    if says(&old) != says(port) {
-                        self.fdb.forget(index);
-                    }
-                    self.change(index, port.clone(), limits);
-                }
-                None => match self.insert(port.clone(), limits, places) {
+            let index = known.get(&(port.socket.clone(), port.tap.clone())).copied();
+            let Some((index, old)) = index.and_then(|index| Some((index, self.port(index)?)))
+            else {
+                match self.insert(port.clone(), limits, places) {
                     Ok(()) => outcome.added.push(port.name.clone()),
                     Err(error) => troubles.push(format!("{error:#}")),
-                },
+                }
+                continue;
+            };
+            if old.config != *port {
+                outcome.changed.push(port.name.clone());
             }
+            // What it may not say any more is not known of it either.
+            let says = |one: &PortConfig| (one.key, one.macs, one.filter.clone());
+            if says(&old.config) != says(port) {
+                unknown.insert(index);
+            }
+            self.change(index, port.clone(), limits);
         }
+        self.fdb.forget_all(&unknown);
         self.list_segments();
         (self.poll, self.busy) = (config.poll, config.busy);
         if config.fabric == self.config.fabric {
@@ -95,7 +105,8 @@ impl Switch {
         }
     }
 
-    /// Lets a port's front end go, and has its number free.
+    /// Lets a port's front end go, and has its number free. (What was learned of it is forgotten by
+    /// whoever calls, with that of others: each time it takes a look at the whole table.)
     fn remove(&mut self, index: u32) {
         let poller = self.poller.clone();
         let Some(mut port) = self.ports.get_mut(index as usize).and_then(Option::take) else {
@@ -103,13 +114,15 @@ impl Switch {
         };
         let socket = port.config.socket.clone();
         match &mut port.link {
+            // What may take long to be closed it gives to its closer.
             Link::Guest(seat) => seat.close(&poller, GONE),
             Link::Tap(tap) => poller.forget(&*tap),
         }
         self.relist(index);
-        // The kernel may take its time to let a device go.
-        Arc::new(Closer::default()).close(port);
-        self.fdb.forget(index);
+        if matches!(port.link, Link::Tap(_)) {
+            // The kernel may take its time to let a device go.
+            Arc::new(Closer::default()).close(port);
+        }
         self.tracer.forget(index);
         if let Some(path) = socket {
             take_away(&path);

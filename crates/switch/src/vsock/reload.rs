@@ -1,5 +1,6 @@
 //! Other machines while the hub runs: what the thread of the frames hands to the hub's.
 
+use super::connection::At;
 use super::hub::Hub;
 use super::machine::{Machine, Shown};
 use crate::config::VsockConfig;
@@ -10,6 +11,7 @@ use crate::seat::shut;
 use crate::vhost::{Limits, Model};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -78,18 +80,21 @@ impl Hub {
         while let Some(Change { machines, mut places, poll, pending }) = self.orders.next() {
             self.poll = poll;
             let mut troubles = Vec::new();
+            self.hand_over_doors(&machines, &mut places);
+            let wanted: HashSet<_> = machines.iter().map(|(one, ..)| &one.socket).collect();
+            let mut known = HashMap::new();
             for index in 0..self.machines.len() as u32 {
                 let Some(machine) = self.machine(index).filter(|one| !one.gone) else { continue };
-                let socket = machine.config.socket.clone();
-                if !machines.iter().any(|(config, ..)| config.socket == socket) {
+                if wanted.contains(&machine.config.socket) {
+                    known.insert(machine.config.socket.clone(), index);
+                } else {
                     self.remove(index);
                 }
             }
             for (config, limits, shown) in machines {
-                let same = |one: &Machine| !one.gone && one.config.socket == config.socket;
                 let name = config.name.clone();
-                let done = match self.machines.iter().position(same) {
-                    Some(index) => self.change(index as u32, config, limits, &mut places),
+                let done = match known.get(&config.socket) {
+                    Some(&index) => self.change(index, config, limits, &mut places),
                     None => self.insert(config, limits, shown, &mut places),
                 };
                 troubles.extend(done.err().map(|error| format!("vsock {name}: {error:#}")));
@@ -104,6 +109,46 @@ impl Hub {
         }
     }
 
+    /// Takes those doors from their machines that are others' from now on: into `places`, where
+    /// these find them.
+    fn hand_over_doors(&mut self, machines: &[(VsockConfig, Limits, Arc<Shown>)], to: &mut Places) {
+        let owners = machines.iter().filter_map(|(one, ..)| Some((one.host.clone()?, &one.socket)));
+        let owners: HashMap<_, _> = owners.collect();
+        for index in 0..self.machines.len() as u32 {
+            let Some(machine) = self.machine(index).filter(|one| !one.gone) else { continue };
+            let owner = machine.config.host.as_ref().and_then(|path| owners.get(path));
+            if owner.is_none_or(|&socket| *socket == machine.config.socket) {
+                continue;
+            }
+            let (door, path) = (machine.door.take(), machine.config.host.take());
+            if let (Some(door), Some(path)) = (door, path) {
+                self.poller.forget(&door);
+                to.put_socket(path, door);
+            }
+            self.dismiss_all(index);
+        }
+    }
+
+    /// The number of a machine that is no more, if nothing of it is left that bears it, or a new
+    /// one.
+    fn free_number(&mut self) -> anyhow::Result<u32> {
+        let mut gone: HashSet<u32> = (0u32..)
+            .zip(&self.machines)
+            .filter(|(_, one)| one.gone)
+            .map(|(index, _)| index)
+            .collect();
+        for end in self.connections.values().flat_map(|one| &one.ends) {
+            if let At::Machine(index) = end.at {
+                gone.remove(&index);
+            }
+        }
+        let Some(free) = gone.into_iter().min() else {
+            return Ok(u32::try_from(self.machines.len())?);
+        };
+        self.held.retain(|&(from, to), _| from != free && to != free);
+        Ok(free)
+    }
+
     fn insert(
         &mut self,
         config: VsockConfig,
@@ -111,10 +156,14 @@ impl Hub {
         shown: Arc<Shown>,
         places: &mut Places,
     ) -> anyhow::Result<()> {
-        let index = u32::try_from(self.machines.len())?;
+        let index = self.free_number()?;
         let machine = Machine::open(index, config, limits, (places, &self.poller));
         let machine = machine.inspect_err(|why| shown.set_trouble(Some(format!("{why:#}"))))?;
-        self.machines.push(Machine { shown, ..machine });
+        let machine = Machine { shown, ..machine };
+        match self.machines.get_mut(index as usize) {
+            Some(place) => *place = machine,
+            None => self.machines.push(machine),
+        }
         Ok(())
     }
 
@@ -162,8 +211,8 @@ impl Hub {
         self.dismiss_all(index);
     }
 
-    /// A machine is there no more. Its number is given to none after it: what others still hold of
-    /// its connections bears it.
+    /// A machine is there no more. Its number is given to another only once nothing of its
+    /// connections is left ([`Self::free_number`]): others may still be told of those.
     fn remove(&mut self, index: u32) {
         self.detach(index, crate::switch::GONE);
         let poller = self.poller.clone();
@@ -173,5 +222,72 @@ impl Hub {
         let config = machine.config.clone();
         self.close_door(index, &config);
         take_away(&config.socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::poller::Poller;
+    use crate::reload::{News, Reloads};
+    use crate::ring::Room;
+    use crate::vsock::connection::End;
+    use crate::vsock::packet::Address;
+    use std::path::Path;
+
+    /// A hub, and who changes its machines to those of these names.
+    fn hub(place: &Path) -> (Hub, impl FnMut(&mut Hub, &[&str])) {
+        let config = Config::new(place.into(), Vec::new());
+        let room = Room::new(1 << 40);
+        let hub = Hub::new(&config, &room, Poller::new().expect("a set")).expect("a hub");
+        let reloads = Reloads::new(&Poller::new().expect("a set")).expect("none yet");
+        let place = place.to_owned();
+        let change = move |hub: &mut Hub, names: &[&str]| {
+            let machine = |(cid, name): (u32, &&str)| {
+                let config = VsockConfig::new(name, cid, place.join(name), 0);
+                (config, Limits { own: 1 << 30, room: Arc::clone(&room) }, Arc::default())
+            };
+            let machines = (3..).zip(names).map(machine).collect();
+            let pending = Pending::new(reloads.teller());
+            let places = Places::default();
+            hub.orders().send(Change { machines, places, poll: Duration::ZERO, pending });
+            hub.hear_orders();
+            let Some(News::Machines(troubles)) = reloads.news() else { panic!("news") };
+            assert!(troubles.is_empty(), "{troubles:?}");
+        };
+        (hub, change)
+    }
+
+    #[test]
+    fn numbers_of_machines_that_are_gone_are_given_again() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (mut hub, mut change) = hub(place.path());
+        for _ in 0..20 {
+            change(&mut hub, &["a", "b"]);
+            change(&mut hub, &["b", "c", "d"]);
+            change(&mut hub, &[]);
+        }
+        assert!(hub.machines.len() <= 4, "{}", hub.machines.len());
+        // Of one others are still to be told that it is gone: it keeps its number until they are.
+        change(&mut hub, &["a", "b"]);
+        let [a, b] = [3, 4].map(|cid| hub.by_cid[&(0, cid)]);
+        let end = |index, cid| End::new(At::Machine(index), Address { cid, port: 1 });
+        hub.connect([end(a, 3), end(b, 4)]);
+        change(&mut hub, &["c", "b"]);
+        assert_eq!(hub.connections.len(), 1);
+        assert_ne!(hub.by_cid[&(0, 3)], a);
+        change(&mut hub, &["c"]);
+        assert_eq!(hub.connections.len(), 0);
+    }
+
+    #[test]
+    fn a_door_that_rested_while_it_was_replaced_rests_no_more() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (mut hub, mut change) = hub(place.path());
+        change(&mut hub, &["a"]);
+        let index = hub.by_cid[&(0, 3)];
+        hub.watch(Token::Door(index));
+        assert_eq!(hub.rests.first(), None, "it is watched already");
     }
 }

@@ -6,6 +6,7 @@ use crate::poller::{Poller, Token};
 use crate::rests::EXHAUSTED;
 use crate::seat::{Accepted, Heard};
 use anyhow::Result;
+use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -165,13 +166,16 @@ impl Hub {
         }
     }
 
-    fn watch(&mut self, what: Token) {
+    pub(super) fn watch(&mut self, what: Token) {
         let (Token::Listen(index) | Token::FrontEnd(index) | Token::Door(index)) = what else {
             return;
         };
         let Some(machine) = self.machines.get(index as usize) else { return };
         let watched = match (what, &machine.door) {
-            (Token::Door(_), Some(door)) => self.poller.watch(door, what).is_ok(),
+            // It may be another since, which is watched already.
+            (Token::Door(_), Some(door)) => {
+                matches!(self.poller.watch(door, what), Ok(()) | Err(Errno::EXIST))
+            }
             (Token::Door(_), None) => true,
             _ => machine.seat.watch(&self.poller, what),
         };

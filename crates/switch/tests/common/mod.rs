@@ -61,7 +61,7 @@ impl Lab {
             match Server::new(config) {
                 Ok(server) => return server,
                 Err(error) => {
-                    let served = format!("{error:#}").contains("another switch serves");
+                    let served = format!("{error:#}").contains("somebody listens there");
                     assert!(served && Instant::now() < until, "no switch: {error:#}");
                 }
             }

@@ -323,7 +323,10 @@ mod tests {
         let _held = next.slot().tx.lock.try_lock(attachment.node.ticket()).expect("free");
         look(attachment);
         look(attachment);
-        assert_eq!(attachment.pairs.add(memory().as_raw_fd(), Lines::none(), 2, 1).expect("room").joined.segment.base() as usize, at);
+        assert_eq!(
+            attachment.pairs.add(memory().as_raw_fd(), Lines::none(), 2, 1).expect("room").joined.segment.base() as usize,
+            at
+        );
     }
 
     #[test]

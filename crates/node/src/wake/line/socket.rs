@@ -98,16 +98,18 @@ pub(super) fn hang_up(fd: i32, no_rights: bool) -> bool {
     // Nothing comes behind this.
     // SAFETY: no memory is passed.
     let _ = unsafe { sys::raw(Sysno::shutdown, [fd as usize, libc::SHUT_RDWR as usize, 0, 0, 0, 0]) };
+    if no_rights {
+        return true;
+    }
     // Each look is followed by reading what it saw; a line holds no more than a send buffer of the
     // other end's.
-    while !no_rights {
+    loop {
         match look(fd) {
             Next::Bytes(count) if receive(fd, count, 0).is_ok_and(|read| read > 0) => {}
             Next::Bytes(_) | Next::Nothing => return false,
             Next::Unfit => return is_at_end(fd),
         }
     }
-    true
 }
 
 /// Nothing lies there, and nothing will.

@@ -60,11 +60,23 @@ unsafe fn symbol<T: Copy>(library: *mut c_void, name: &CStr) -> Result<T, String
     Ok(unsafe { std::mem::transmute_copy(&found) })
 }
 
+/// Is the library installed?
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn is_there() -> Result<(), String> {
+    Library::get().map(drop)
+}
+
 impl Library {
-    /// Opens the library, once. It stays open: providers may have threads in it.
+    /// Opens the library, once. It stays open: providers may have threads in it. Where it is
+    /// missing it may be installed by the next time.
     fn get() -> Result<&'static Self, String> {
-        static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-        LIBRARY.get_or_init(Self::open).as_ref().map_err(Clone::clone)
+        static LIBRARY: OnceLock<Library> = OnceLock::new();
+        match LIBRARY.get() {
+            Some(library) => Ok(library),
+            None => Self::open().map(|opened| LIBRARY.get_or_init(|| opened)),
+        }
     }
 
     fn open() -> Result<Self, String> {
