@@ -166,6 +166,8 @@ struct Registration {
     noted_room: bool,
     /// As many wake-ups had come over TCP by then.
     noted_tokens: u64,
+    /// For what it was rung last by a pair's line: see [`doors`].
+    rung: u64,
     /// … and of the end, as [`edges::held`] has it.
     ended: u32,
     /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
@@ -216,6 +218,7 @@ impl Default for Registration {
             noted_edges: 0,
             noted_room: false,
             noted_tokens: 0,
+            rung: u64::MAX,
             ended: 0,
             retold: false,
             edges: 0,

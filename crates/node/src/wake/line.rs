@@ -30,7 +30,7 @@ use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Owner, Use};
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 
 /// How many lines a pair has: so many threads and epoll sets of each process sleep on it at once.
 /// Others are woken by tokens.
@@ -64,8 +64,10 @@ struct Line {
     no_rights: bool,
     /// The page of the waiter in the pair's memory; 0: it was not made yet.
     page: AtomicU32,
-    /// The page of the waiter of whoever sleeps here, in the own segment; 0: nobody does.
-    taker: AtomicU32,
+    /// Who sleeps here: above, the page of its waiter in the own segment; below, how many had the
+    /// line before. 0: nobody does.
+    taker: AtomicU64,
+    takers: AtomicU32,
     /// How often in a row it was rung for nothing.
     vain: AtomicU32,
     /// What it was rung for last was seen.
@@ -81,7 +83,8 @@ impl Line {
             fd: AtomicI32::new(fd),
             no_rights: fd >= 0 && socket::takes_no_rights(fd),
             page: AtomicU32::new(0),
-            taker: AtomicU32::new(0),
+            taker: AtomicU64::new(0),
+            takers: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             news: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -95,6 +98,12 @@ impl Line {
     /// May anybody sleep here?
     fn is_fit(&self) -> bool {
         self.fd.load(Relaxed) >= 0 && !self.lost.load(Relaxed)
+    }
+
+    /// Takes it for one whose own waiter has this page. `None`: it is no longer free.
+    fn take(&self, own: u32) -> Option<u64> {
+        let taker = u64::from(own) << 32 | u64::from(self.takers.fetch_add(1, Relaxed));
+        self.taker.compare_exchange(0, taker, AcqRel, Relaxed).ok().map(|_| taker)
     }
 
     /// Reads it empty.
@@ -180,13 +189,16 @@ impl Lines {
     /// `None`: it is none of this process's.
     pub(crate) fn taker_of(&self, page: u32) -> Option<u32> {
         let line = self.lines.iter().find(|line| page != 0 && line.page.load(Relaxed) == page)?;
-        Some(line.taker.load(Relaxed)).filter(|&taker| taker != 0)
+        Some((line.taker.load(Relaxed) >> 32) as u32).filter(|&taker| taker != 0)
     }
 
     /// A thread that had this waiter, of the own segment, sleeps no more: it was cancelled, say.
     pub fn give_back_of(&self, own: u32) {
         for line in &self.lines {
-            let _ = line.taker.compare_exchange(own, 0, AcqRel, Relaxed);
+            let taker = line.taker.load(Relaxed);
+            if taker >> 32 == u64::from(own) {
+                let _ = line.taker.compare_exchange(taker, 0, AcqRel, Relaxed);
+            }
         }
     }
 
@@ -217,9 +229,9 @@ impl Joined {
     /// there is none that is free.
     #[must_use]
     pub fn take_line(&self, node: &Node, own: Waiter) -> Option<Ear> {
-        let free = |line: &Line| line.is_fit() && line.taker.compare_exchange(0, own.page(), AcqRel, Relaxed).is_ok();
-        let number = self.lines.lines.iter().position(free)?;
-        let ear = Ear { number };
+        let mut fit = (0..).zip(&self.lines.lines).filter(|(_, line)| line.is_fit());
+        let (number, taker) = fit.find_map(|(number, line)| Some((number, line.take(own.page())?)))?;
+        let ear = Ear { number, taker };
         if ear.line(self)?.page.load(Relaxed) == 0 {
             let Some(page) = self.make_page(node, number) else {
                 ear.give_back(self);
@@ -242,6 +254,8 @@ impl Joined {
 #[derive(Debug, Clone, Copy)]
 pub struct Ear {
     number: usize,
+    /// See [`Line::taker`].
+    taker: u64,
 }
 
 impl Ear {
@@ -312,13 +326,14 @@ impl Ear {
         }
     }
 
-    /// Nobody sleeps on it any more. One that is lost is closed.
+    /// Nobody sleeps on it any more. One that is lost is closed. Nothing where it was [given
+    /// back](Lines::give_back_of) before: it may be another's by now.
     pub fn give_back(self, pair: &Joined) {
-        if let Some(line) = self.line(pair) {
+        if let Some(line) = self.line(pair).filter(|line| line.taker.load(Acquire) == self.taker) {
             if line.lost.load(Acquire) {
                 line.close(pair.lines.on_descriptor, false);
             }
-            line.taker.store(0, Release);
+            let _ = line.taker.compare_exchange(self.taker, 0, AcqRel, Relaxed);
         }
     }
 }

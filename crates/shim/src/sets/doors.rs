@@ -8,6 +8,7 @@
 //! other process is gone or rings for nothing, is given back before the next sleep, and what was
 //! armed with it is looked at.
 
+use super::edges::{BYTES, key};
 use super::registration::kernel_control;
 use super::tag::{door_of, door_tag};
 use super::{Inner, Registration, Set, all_sets, make_hot};
@@ -130,7 +131,7 @@ pub(super) fn rang(inner: &mut Inner) {
     for place in 0..inner.doors.len() {
         let Some(door) = inner.doors.get(place).copied().filter(Door::any) else { continue };
         door.ear.take(door.pair, |bit| {
-            let news = inner.registrations.get(bit as usize).is_some_and(has_news);
+            let news = inner.registrations.get_mut(bit as usize).is_some_and(|entry| has_news(entry, door.pair));
             make_hot(inner, bit);
             news
         });
@@ -140,12 +141,35 @@ pub(super) fn rang(inner: &mut Inner) {
     }
 }
 
-/// Is there anything for which a registration is rightly rung?
-fn has_news(entry: &Registration) -> bool {
-    entry.used
-        && entry.endpoint().is_some_and(|endpoint| {
-            endpoint.is_in_pair() && (!endpoint.rx_in_ring() || endpoint.readable() || entry.masked && endpoint.writable())
-        })
+/// Has anything come for which this pair's other process rightly rings a registration? Bytes count
+/// once, and so does a switch to TCP: a program may leave them where they are for as long as it
+/// likes, and whoever rings for them again and again rings for nothing.
+fn has_news(entry: &mut Registration, pair: &Joined) -> bool {
+    let endpoint = entry.endpoint().filter(|endpoint| entry.used && ptr::eq(endpoint.joined(), pair));
+    let Some(endpoint) = endpoint else { return false };
+    let came = match endpoint.rx_in_ring() {
+        false => ON_TCP,
+        true if endpoint.readable() => key(endpoint),
+        true => entry.rung,
+    };
+    if is_later(came, entry.rung) {
+        entry.rung = came;
+        return true;
+    }
+    // (One that is disabled stays masked.)
+    entry.masked && !entry.disabled && endpoint.writable()
+}
+
+/// For what a registration was rung that is on TCP.
+const ON_TCP: u64 = u64::MAX - 1;
+
+/// Has more come, by these [keys](key) or [`ON_TCP`], than a line was rung for? In one channel
+/// positions only grow, and no further than the reader has room: whoever moves one back brings no
+/// byte.
+fn is_later(came: u64, rung: u64) -> bool {
+    let one_channel = came & !BYTES == rung & !BYTES && came != ON_TCP && rung != u64::MAX;
+    let bytes = came.wrapping_sub(rung) & BYTES;
+    if one_channel { bytes != 0 && bytes <= BYTES / 2 } else { came != rung }
 }
 
 /// The kernel told of what has this `data`. True: it was a door, and is read empty.
@@ -184,5 +208,20 @@ pub fn part_with(pair: &Joined) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.with(|inner| shut(epfd, inner, |door| ptr::eq(door.pair, pair)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_rung_for_counts_once() {
+        let key = |channel: u64, bytes: u64| channel << 52 | bytes & BYTES;
+        assert!(is_later(key(1, 0), u64::MAX) && is_later(ON_TCP, u64::MAX) && is_later(ON_TCP, key(1, 5)));
+        assert!(!is_later(ON_TCP, ON_TCP) && is_later(key(1, 5), ON_TCP), "each switch once");
+        assert!(is_later(key(1, 6), key(1, 5)) && !is_later(key(1, 5), key(1, 5)) && !is_later(key(1, 4), key(1, 5)));
+        assert!(is_later(key(1, 3), key(1, BYTES - 2)), "positions go round");
+        assert!(is_later(key(2, 0), key(1, 5)), "another channel's begin anew");
     }
 }

@@ -108,6 +108,25 @@ fn so_many_sleep_at_once_and_a_line_that_is_given_back_is_free() {
     assert!(!own.lines.are_taken() && own.take_line(&node, waiter).is_some());
 }
 
+/// A sleep that counted as left behind goes on, and ends, while another has its line.
+#[test]
+fn a_line_that_is_anothers_by_now_is_not_given_back() {
+    let _one = one_at_a_time();
+    let place = tempfile::tempdir().expect("a directory");
+    let node = node_in(place.path());
+    let [own, _other] = pair();
+    let [first, second] = [(); 2].map(|()| Waiter::new(&node).expect("a waiter"));
+    for next in [first, second] {
+        let late = own.take_line(&node, first).expect("a line");
+        own.lines.give_back_of(first.page());
+        let ear = own.take_line(&node, next).expect("a line");
+        late.give_back(&own);
+        assert!(own.lines.are_taken());
+        ear.give_back(&own);
+        assert!(!own.lines.are_taken());
+    }
+}
+
 /// The other process may ring as often as it likes, by bytes or by bits: it wakes nobody for ever.
 #[test]
 fn who_rings_for_nothing_is_not_listened_to_for_long() {
