@@ -122,6 +122,8 @@ fn pages_of_a_sender_that_died_at_once_come_back() {
             looker.owned().filter(|&(_, owner)| is_lanes(owner)).count()
         };
         if let Part::Role(..) = part {
+            // SAFETY: ends this process.
+            let dies = || unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             let looker = ginnel_region::Segment::open(segment.path()).expect("there");
             std::thread::spawn(move || {
                 // First its own, then, page by page, the queue's: it dies as soon as one is.
@@ -131,14 +133,12 @@ fn pages_of_a_sender_that_died_at_once_come_back() {
                 };
                 let (page, party) = std::iter::repeat_with(|| claimed(&looker)).flatten().next()?;
                 while looker.owner(page).is_some_and(|owner| owner.tag == party) {}
-                // SAFETY: ends this process.
-                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                dies();
                 Some(())
             });
             let _sender = Sender::open(&segment, "q").expect("a lane");
-            loop {
-                std::thread::park();
-            }
+            // The thread may have looked too late to see a page change hands.
+            dies();
         }
         // Where it dies is chance, on a busy machine more than elsewhere: as often as it takes, for
         // as long as a test may.
