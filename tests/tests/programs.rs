@@ -51,6 +51,7 @@ macro_rules! programs {
 programs! {
     added_under_poll
     asked_beside_a_sleeper
+    asked_once
     becomes_another
     both_ways
     broken_pipe

@@ -47,8 +47,7 @@ fn channel(endpoint: Endpoint<'_>) -> u64 {
 /// reset, an error, with which it is readable, and whether the kernel's own side has room. With
 /// them urgent data, which never comes by a ring.
 pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
-    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLPRI;
-    let got = u32::from(sys::poll(endpoint.fd(), asked, 0).cast_unsigned());
+    let got = u32::from(endpoint.ask_beside_ring().cast_unsigned());
     let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
     let room = room | got & libc::EPOLLPRI as u32;
     if got & ENDS == 0 {

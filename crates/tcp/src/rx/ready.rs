@@ -8,7 +8,7 @@ use crate::kernel;
 use crate::layout::{Direction, NO_EOF};
 use crate::ledger::{DRY_AT, Reason, attention, flag};
 use ginnel_region::{Corrupt, sys};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 impl<'a> Endpoint<'a> {
     /// Has the writer published anything that this reader could take now? A downgrade whose token
@@ -95,6 +95,30 @@ impl<'a> Endpoint<'a> {
             || self.peer_has_ended()
             || self.reset_is_meant()
             || self.keeps_error()
+    }
+
+    /// What the kernel has of this connection beside its ring: as poll(2) tells it of all that may
+    /// be asked of.
+    ///
+    /// Where that is room and no more, what the kernel last reported is dealt with. A receive that
+    /// finds nothing sees to that as well; but a program that reads what it was told of, and no
+    /// further, would have the kernel asked at every event.
+    #[must_use]
+    pub fn ask_beside_ring(self) -> i16 {
+        let ask = || sys::poll(self.fd(), libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLPRI, 0);
+        let (got, attention) = (ask(), &self.slot().attention);
+        if got & !libc::POLLOUT != 0 || attention.load(Relaxed) & attention::KERNEL == 0 {
+            return got;
+        }
+        // Whoever receives meanwhile waits: he would take what was reported for looked at.
+        let Some(_held) = self.slot().rx.lock.try_lock(self.ticket()) else { return got };
+        attention.fetch_and(!attention::KERNEL, SeqCst);
+        // What came in between was reported before, and would be forgotten.
+        let got = ask();
+        if got & !libc::POLLOUT != 0 {
+            attention.fetch_or(attention::KERNEL, SeqCst);
+        }
+        got
     }
 
     /// Has the other end ended, or its direction, or said that it will?
@@ -206,6 +230,9 @@ impl<'a> Endpoint<'a> {
                         kernel::readable(self.fd()) > 0 && self.switch_is_far()
                     };
                     if there {
+                        if matches!(sweeper, Sweeper::ArmsNext) {
+                            self.sweep_beside_bytes();
+                        }
                         return true;
                     }
                 }

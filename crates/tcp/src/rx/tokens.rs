@@ -180,6 +180,18 @@ impl<'a> Endpoint<'a> {
         Swept::Tokens(if counted > 0 { self.discard_those(counted) } else { 0 })
     }
 
+    /// Throws away tokens beside unread bytes, for the only one who ever sleeps here: it is awake,
+    /// has seen the bytes, and looks at the ring before it sleeps again. Left where they are, they
+    /// would keep the kernel's readiness up for as long as the ring is never read empty.
+    pub(super) fn sweep_beside_bytes(self) {
+        if self.receives_by_ring() && !self.by_token() {
+            let counted = self.tokens_until(self.incoming());
+            if counted > 0 {
+                self.discard_those(counted);
+            }
+        }
+    }
+
     /// Does a wish for data stand: will whoever sleeps here be woken by the next byte?
     #[must_use]
     pub fn will_be_woken(self) -> bool {
