@@ -78,8 +78,9 @@ int main(void) {
         _exit(0);
     }
     int questions = questions_of(server), status;
-    if (questions > 3 * CONNECTIONS) {
-        fprintf(stderr, "%d questions for %d messages\n", questions, CONNECTIONS * (MESSAGES - FIRST));
+    // Where a byte over TCP wakes whoever sleeps, each such byte is asked after.
+    if (questions > 3 * CONNECTIONS && !getenv("GINNEL_TOKENS")) {
+        fprintf(stderr, "%d questions, %d messages\n", questions, CONNECTIONS * (MESSAGES - FIRST));
         return 1;
     }
     IS(waitpid(clients, &status, 0), clients);
