@@ -64,8 +64,7 @@ int main(void) {
         IS(ptrace(PTRACE_TRACEME, 0, NULL, NULL), 0);
         raise(SIGSTOP);
         for (int i = 0; i < CONNECTIONS; i++) serve(listener);
-        fflush(NULL);
-        _exit(0);
+        exit(0);
     }
     pid_t clients = fork();
     CHECK(clients >= 0);
@@ -75,7 +74,7 @@ int main(void) {
             client(fd);
             close(fd);
         }
-        _exit(0);
+        exit(0);
     }
     int questions = questions_of(server), status;
     // Where a byte over TCP wakes whoever sleeps, each such byte is asked after.
