@@ -3,9 +3,10 @@
 use crate::Error;
 use crate::idle::{Idle, Rest};
 use crate::incoming::Incoming;
+use crate::layout::EndpointId;
 use crate::matching::Matching;
 use crate::memory::Memory;
-use crate::node::{EndpointId, Node};
+use crate::node::Node;
 use crate::operation::Request;
 pub use crate::operation::{Event, EventKind, Failure, Message};
 use crate::outgoing::Outgoing;

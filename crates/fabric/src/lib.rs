@@ -6,6 +6,7 @@
 //!
 //! | module | part |
 //! |---|---|
+//! | `layout` | the segment's pages: what stands where, and whose it is |
 //! | [`node`] | the segment: who is in it and lives, waking, memory of the dead |
 //! | [`pair`] | a ring of frames from one endpoint to another |
 //! | [`frame`] | what a frame says, and which ones are refused |
@@ -29,6 +30,7 @@ pub mod endpoint;
 pub mod frame;
 pub mod idle;
 mod incoming;
+mod layout;
 pub mod matching;
 pub mod memory;
 pub mod node;
@@ -42,7 +44,7 @@ mod sending;
 pub mod shared;
 
 pub use endpoint::{Endpoint, Event, EventKind};
-pub use node::EndpointId;
+pub use layout::EndpointId;
 
 /// Why an operation was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,9 @@
 use crate::Error;
 use crate::endpoint::{Endpoint, Tuning};
 use crate::frame::{Frame, WORDS};
+use crate::layout::EndpointId;
 use crate::matching::Buffers;
-use crate::node::{EndpointId, Node};
+use crate::node::Node;
 use crate::pair::Writer;
 use ginnel_region::Corrupt;
 use ginnel_region::sys::Fd;

@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::endpoint::Endpoint;
 use crate::frame::{Frame, Kind};
+use crate::layout::EndpointId;
 use crate::matching::{Buffers, Early, Place, Posted, Token};
-use crate::node::EndpointId;
 use crate::operation::{Event, EventKind, Failure};
 
 impl Endpoint {
