@@ -283,5 +283,4 @@ fn sent(node: &Node, way: &mut Way, put: Result<bool, Corrupt>) -> Result<(), Er
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
-#[path = "active_tests.rs"]
 mod tests;
