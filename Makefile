@@ -155,6 +155,7 @@ conformance: deps-conformance
 lint:
 	scripts/check-tests.sh
 	scripts/check-docs.sh
+	scripts/check-circles.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile testing -- -D warnings
 

@@ -1,8 +1,8 @@
 //! Address vectors (fi_av(3)). An address is a place in one; an endpoint's name is 24 bytes: a
 //! mark, its segment's number, its own number there.
 
-use crate::domain::Shared;
 use crate::info::NAME_BYTES;
+use crate::objects::Shared;
 use crate::state::{Book, keep};
 use crate::{ADDR_UNSPEC, Table, b, error, no_bind, no_control, operations, refuse};
 use ginnel_fabric::EndpointId;
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: libfabric's rules.
-    let (shared, attr) = unsafe { (crate::domain::shared(domain), attr.as_mut()) };
+    let (shared, attr) = unsafe { (crate::objects::shared(domain), attr.as_mut()) };
     if let Some(attr) = attr {
         // Of several processes, or of what happens later: neither is here.
         if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & u64::from(b::FI_EVENT) != 0 {

@@ -1,6 +1,6 @@
 //! Counters (fi_cntr(3)).
 
-use crate::domain::Shared;
+use crate::objects::Shared;
 use crate::state::Count;
 use crate::wait::{self, Until};
 use crate::{Table, b, error, no_bind, no_control, operations};
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: libfabric's rules.
-    let shared = unsafe { crate::domain::shared(domain) };
+    let shared = unsafe { crate::objects::shared(domain) };
     let fid = b::fid { fclass: b::FI_CLASS_CNTR as usize, context, ops: FID.get() };
     let made = Box::new(Object { fid: b::fid_cntr { fid, ops: COUNTER.get() }, shared, count: Arc::default() });
     // SAFETY: libfabric's rules.

@@ -1,23 +1,11 @@
-//! The domain object, and what everything that is made in it shares.
+//! The domain object: what is made in it.
 
 use crate::lock::Lock;
+use crate::objects::{Domain, Shared};
 use crate::state::State;
 use crate::{Table, b, book, counter, endpoint, error, info, no_bind, no_control, operations, queue, refuse, region, remote};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-
-/// What everything in a domain shares.
-pub struct Shared {
-    pub lock: Lock<State>,
-    /// How memory is registered: by address, and with keys of the provider's.
-    pub registers: (bool, bool),
-}
-
-#[repr(C)]
-struct Domain {
-    fid: b::fid_domain,
-    shared: Arc<Shared>,
-}
 
 static FID: Table<b::fi_ops> = operations(close, no_bind, no_control);
 static DOMAIN: Table<b::fi_ops_domain> = Table(b::fi_ops_domain {
@@ -41,13 +29,6 @@ refuse! {
     no_shared_transmit(*mut b::fid_domain, *mut b::fi_tx_attr, *mut *mut b::fid_stx, *mut c_void) -> c_int;
     no_shared_receive(*mut b::fid_domain, *mut b::fi_rx_attr, *mut *mut b::fid_ep, *mut c_void) -> c_int;
     no_collective(*mut b::fid_domain, b::fi_collective_op, *mut b::fi_collective_attr, u64) -> c_int;
-}
-
-/// # Safety
-/// `domain` was made by [`open`], and is not closed.
-pub unsafe fn shared(domain: *mut b::fid_domain) -> Arc<Shared> {
-    // SAFETY: the caller's promise; the domain begins with its `fid_domain`.
-    unsafe { (*domain.cast::<Domain>()).shared.clone() }
 }
 
 pub unsafe extern "C" fn open(

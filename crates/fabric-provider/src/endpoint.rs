@@ -1,20 +1,11 @@
 //! Endpoints (fi_endpoint(3)): made, bound, enabled, named.
 
-use crate::domain::Shared;
+use crate::objects::{EndpointObject, endpoint as object};
 use crate::state::{Bound, keep};
 use crate::{Table, b, book, counter, error, fails, info, message, operations, queue, refuse, remote};
 use ginnel_fabric::endpoint::Tuning;
 use ginnel_fabric::{Endpoint, node};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
-
-/// An endpoint's object.
-#[repr(C)]
-pub struct Object {
-    fid: b::fid_ep,
-    pub shared: Arc<Shared>,
-    pub at: usize,
-}
 
 static FID: Table<b::fi_ops> = operations(close, bind, control);
 static ENDPOINT: Table<b::fi_ops_ep> = Table(b::fi_ops_ep {
@@ -54,14 +45,6 @@ refuse! {
     no_join(*mut b::fid_ep, *const c_void, u64, *mut *mut b::fid_mc, *mut c_void) -> c_int;
 }
 
-/// # Safety
-/// `ep` was made by [`open`], and is not closed.
-#[inline]
-pub unsafe fn object<'a>(ep: *mut b::fid_ep) -> &'a Object {
-    // SAFETY: the caller's promise; the object begins with its `fid_ep`.
-    unsafe { &*ep.cast::<Object>() }
-}
-
 /// Joins the segment.
 fn join() -> Result<Endpoint, c_int> {
     let joined = node::join_default(|path, config| Endpoint::open(path, config, Tuning::default()));
@@ -75,7 +58,7 @@ pub unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: libfabric's rules.
-    let (shared, info) = unsafe { (crate::domain::shared(domain), &*info) };
+    let (shared, info) = unsafe { (crate::objects::shared(domain), &*info) };
     let endpoint = match join() {
         Ok(endpoint) => endpoint,
         Err(failed) => return failed,
@@ -88,7 +71,7 @@ pub unsafe extern "C" fn open(
     }
     let at = keep(&mut shared.lock.lock().bound, Box::new(bound));
     let fid = b::fid { fclass: b::FI_CLASS_EP as usize, context, ops: FID.get() };
-    let made = Object {
+    let made = EndpointObject {
         fid: b::fid_ep {
             fid,
             ops: ENDPOINT.get(),
@@ -109,7 +92,7 @@ pub unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut b::fid) -> c_int {
     // SAFETY: libfabric's rules: closed once.
-    let object = unsafe { Box::from_raw(fid.cast::<Object>()) };
+    let object = unsafe { Box::from_raw(fid.cast::<EndpointObject>()) };
     let bound = object.shared.lock.lock().bound[object.at].take();
     if let Some(bound) = bound {
         bound.endpoint.close();

@@ -1,6 +1,6 @@
 //! The fabric object: domains and event queues are made in it.
 
-use crate::{Table, b, domain, error, events, no_bind, no_control, operations, refuse, wait};
+use crate::{Table, b, domain, error, events, no_bind, no_control, operations, queue, refuse};
 use std::ffi::{c_int, c_void};
 
 #[repr(C)]
@@ -15,7 +15,7 @@ static FABRIC: Table<b::fi_ops_fabric> = Table(b::fi_ops_fabric {
     passive_ep: Some(no_passive),
     eq_open: Some(events::open),
     wait_open: Some(no_wait),
-    trywait: Some(wait::trywait),
+    trywait: Some(queue::trywait),
     domain2: None,
 });
 

@@ -9,10 +9,11 @@
 //! | module | part |
 //! |---|---|
 //! | [`info`] | what the provider can do, and which of it was asked for |
-//! | [`fabric`], [`domain`] | the objects that others are made in; all that they share |
+//! | [`fabric`], [`domain`] | the objects that others are made in |
+//! | [`objects`] | what everything in a domain shares, and where it finds that |
 //! | [`state`] | endpoints, queues and counters of a domain, and what passes between them |
 //! | [`endpoint`], [`message`], [`remote`] | endpoints; messages; memory of others |
-//! | [`queue`], [`counter`], [`wait`] | completions, and waiting for them |
+//! | [`completion`], [`queue`], [`counter`], [`wait`] | completions, and waiting for them |
 //! | [`book`], [`region`], [`events`] | address vectors, registered memory, event queues |
 //!
 //! The caller's promises, for every function that libfabric's tables name: pointers are to objects
@@ -21,6 +22,7 @@
 //! `SAFETY` here means by "libfabric's rules".
 
 mod book;
+mod completion;
 mod counter;
 mod domain;
 mod endpoint;
@@ -29,6 +31,7 @@ mod fabric;
 mod info;
 mod lock;
 mod message;
+mod objects;
 mod queue;
 mod region;
 mod remote;

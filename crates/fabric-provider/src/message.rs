@@ -1,6 +1,6 @@
 //! Messages, without tags (fi_msg(3)) and with (fi_tagged(3)).
 
-use crate::endpoint::object;
+use crate::objects::endpoint as object;
 use crate::state::number_of;
 use crate::{Table, b, error, fails, info};
 use ginnel_fabric::endpoint::Message;

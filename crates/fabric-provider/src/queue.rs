@@ -1,87 +1,17 @@
 //! Completion queues (fi_cq(3)).
 
-use crate::domain::Shared;
+use crate::completion::Queue;
 use crate::lock::Held;
+use crate::objects::Shared;
 use crate::state::{State, keep};
 use crate::wait::{self, Until};
 use crate::{ADDR_UNSPEC, Table, b, error, fails, no_bind, operations};
 use ginnel_fabric::EndpointId;
-use ginnel_fabric::endpoint::{Event, EventKind, Failure};
+use ginnel_fabric::endpoint::Failure;
 use ginnel_region::sys::Fd;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
-
-/// A completion.
-pub struct Entry {
-    event: Event,
-    book: Option<usize>,
-}
-
-impl Entry {
-    pub fn new(event: Event, book: Option<usize>) -> Self {
-        Self { event, book }
-    }
-
-    fn flags(&self) -> u64 {
-        let kind = u64::from(match self.event.kind {
-            EventKind::Send(true) => b::FI_SEND | b::FI_TAGGED,
-            EventKind::Send(false) => b::FI_SEND | b::FI_MSG,
-            EventKind::Receive(true) => b::FI_RECV | b::FI_TAGGED,
-            EventKind::Receive(false) => b::FI_RECV | b::FI_MSG,
-            EventKind::Write => b::FI_RMA | b::FI_WRITE,
-            EventKind::Read => b::FI_RMA | b::FI_READ,
-            EventKind::Change => b::FI_ATOMIC | b::FI_WRITE,
-            EventKind::Fetch => b::FI_ATOMIC | b::FI_READ,
-            EventKind::Written => b::FI_RMA | b::FI_REMOTE_WRITE,
-        });
-        let data = self.event.data.map_or(0, |_| b::FI_REMOTE_CQ_DATA);
-        let last = if self.event.last { b::FI_MULTI_RECV } else { 0 };
-        kind | u64::from(data | last)
-    }
-
-    /// The completion in its widest form, of which the others are the first words.
-    fn wide(&self) -> b::fi_cq_tagged_entry {
-        let event = &self.event;
-        b::fi_cq_tagged_entry {
-            op_context: event.token as *mut c_void,
-            flags: self.flags(),
-            len: event.len,
-            buf: event.at as *mut c_void,
-            data: event.data.unwrap_or(0),
-            tag: event.tag,
-        }
-    }
-}
-
-/// A queue.
-pub struct Queue {
-    entries: VecDeque<Entry>,
-    /// Bytes of an entry as the caller wants them.
-    size: usize,
-    /// The set of the descriptors that become readable, where the caller wants one.
-    set: Option<Fd>,
-    signalled: bool,
-}
-
-impl Queue {
-    pub fn push(&mut self, entry: Entry) {
-        self.entries.push_back(entry);
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// An endpoint is bound to it.
-    pub fn watch(&self, fifo: i32) {
-        if let Some(set) = &self.set {
-            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-            // SAFETY: two descriptors of this process's, and an event of the kernel's shape.
-            unsafe { libc::epoll_ctl(set.0, libc::EPOLL_CTL_ADD, fifo, &raw mut event) };
-        }
-    }
-}
 
 #[repr(C)]
 struct Object {
@@ -123,7 +53,7 @@ pub unsafe fn place(cq: *mut b::fid, shared: &Arc<Shared>) -> Option<usize> {
 ///
 /// # Safety
 /// As for [`object`].
-pub unsafe fn shared<'a>(cq: *mut b::fid) -> (&'a Shared, usize) {
+unsafe fn shared<'a>(cq: *mut b::fid) -> (&'a Shared, usize) {
     // SAFETY: the caller's promise.
     let object = unsafe { object(cq.cast()) };
     (&object.shared, object.at)
@@ -136,7 +66,7 @@ pub unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: libfabric's rules.
-    let (shared, attr) = unsafe { (crate::domain::shared(domain), attr.as_ref()) };
+    let (shared, attr) = unsafe { (crate::objects::shared(domain), attr.as_ref()) };
     let format = attr.map_or(b::FI_CQ_FORMAT_UNSPEC, |attr| attr.format);
     let size = match format {
         b::FI_CQ_FORMAT_UNSPEC | b::FI_CQ_FORMAT_CONTEXT => size_of::<b::fi_cq_entry>(),
@@ -293,6 +223,31 @@ unsafe extern "C" fn signal(cq: *mut b::fid_cq) -> c_int {
         queue.signalled = true;
     }
     held.wake_own();
+    0
+}
+
+/// May the caller sleep on the descriptors of these (queues)?
+pub unsafe extern "C" fn trywait(_: *mut b::fid_fabric, fids: *mut *mut b::fid, count: c_int) -> c_int {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: libfabric's rules: so many objects.
+    for fid in (0..count).map(|at| unsafe { *fids.add(at) }) {
+        // SAFETY: libfabric's rules.
+        if unsafe { (*fid).fclass } != b::FI_CLASS_CQ as usize {
+            continue;
+        }
+        // SAFETY: as above.
+        let (shared, at) = unsafe { shared(fid) };
+        let mut held = shared.lock.lock();
+        if !held.polled {
+            held.polled = true;
+            held.fall_asleep();
+        }
+        held.progress();
+        if held.queues[at].as_ref().is_some_and(|queue| !queue.is_empty()) {
+            wait::heard(&mut held);
+            return error(b::FI_EAGAIN);
+        }
+    }
     0
 }
 

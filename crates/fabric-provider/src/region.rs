@@ -1,6 +1,6 @@
 //! Registered memory (fi_mr(3)).
 
-use crate::domain::Shared;
+use crate::objects::Shared;
 use crate::{Table, b, error, operations};
 use ginnel_fabric::memory::Region;
 use std::ffi::{c_int, c_void};
@@ -87,7 +87,7 @@ unsafe fn register(
     region: *mut *mut b::fid_mr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let shared = unsafe { crate::domain::shared(fid.cast()) };
+    let shared = unsafe { crate::objects::shared(fid.cast()) };
     let (by_address, by_provider) = shared.registers;
     let base = buffer.cast::<u8>().cast_mut();
     let has = |flag: u32| access & u64::from(flag) != 0;

@@ -1,7 +1,7 @@
 //! Memory of other endpoints: reading and writing (fi_rma(3)), operations on it (fi_atomic(3)).
 
-use crate::endpoint::object;
 use crate::message::{one, pieces, with};
+use crate::objects::endpoint as object;
 use crate::state::{Bound, number_of};
 use crate::{Table, b, error, fails};
 use ginnel_fabric::endpoint::Message;

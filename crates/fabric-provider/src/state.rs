@@ -1,7 +1,7 @@
 //! Endpoints, queues, counters and addresses of a domain, and what passes between them. All of it
 //! is under one lock: an operation looks at most of it.
 
-use crate::queue::{Entry, Queue};
+use crate::completion::{Entry, Queue};
 use crate::{ADDR_UNSPEC, b, error};
 use ginnel_fabric::endpoint::{Event, EventKind};
 use ginnel_fabric::idle::Rest;

@@ -1,9 +1,8 @@
 //! Waiting without a lock: resting between looks, sleeping until something comes.
 
-use crate::domain::Shared;
 use crate::lock::Held;
+use crate::objects::Shared;
 use crate::state::State;
-use crate::{b, error, queue};
 use ginnel_fabric::idle::Rest;
 use ginnel_region::sys;
 use smallvec::SmallVec;
@@ -74,29 +73,4 @@ pub fn heard(held: &mut Held<'_, State>) {
         held.polled = false;
         held.wake_up();
     }
-}
-
-/// May the caller sleep on the descriptors of these (queues)?
-pub unsafe extern "C" fn trywait(_: *mut b::fid_fabric, fids: *mut *mut b::fid, count: c_int) -> c_int {
-    let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: libfabric's rules: so many objects.
-    for fid in (0..count).map(|at| unsafe { *fids.add(at) }) {
-        // SAFETY: libfabric's rules.
-        if unsafe { (*fid).fclass } != b::FI_CLASS_CQ as usize {
-            continue;
-        }
-        // SAFETY: as above.
-        let (shared, at) = unsafe { queue::shared(fid) };
-        let mut held = shared.lock.lock();
-        if !held.polled {
-            held.polled = true;
-            held.fall_asleep();
-        }
-        held.progress();
-        if held.queues[at].as_ref().is_some_and(|queue| !queue.is_empty()) {
-            heard(&mut held);
-            return error(b::FI_EAGAIN);
-        }
-    }
-    0
 }

@@ -11,7 +11,8 @@ mod source;
 use crate::Error;
 use crate::frame::{Frame, Kind, LINE, WORDS};
 use crate::idle::{Idle, Rest};
-use crate::node::{EndpointId, Node};
+use crate::layout::EndpointId;
+use crate::node::Node;
 use crate::pair::{Writer, release_writer};
 use crate::seal::Seal;
 pub use crate::seal::{Key, job_of, parse_key};
@@ -282,5 +283,4 @@ fn sent(node: &Node, way: &mut Way, put: Result<bool, Corrupt>) -> Result<(), Er
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
-#[path = "active_tests.rs"]
 mod tests;

@@ -1,17 +1,28 @@
 //! An endpoint: opened, closed, and making progress.
+//!
+//! | module | part |
+//! |---|---|
+//! | `sending`, `receiving` | what the owner asks for |
+//! | `outgoing`, `incoming` | the way to another endpoint; what is done with each kind of frame |
+
+mod incoming;
+mod outgoing;
+mod receiving;
+mod sending;
 
 use crate::Error;
 use crate::idle::{Idle, Rest};
-use crate::incoming::Incoming;
+use crate::layout::EndpointId;
 use crate::matching::Matching;
 use crate::memory::Memory;
-use crate::node::{EndpointId, Node};
+use crate::node::Node;
 use crate::operation::Request;
 pub use crate::operation::{Event, EventKind, Failure, Message};
-use crate::outgoing::Outgoing;
 use crate::pair::{Reader, release_writer};
 use crate::requests::Requests;
 use ginnel_region::{Config, Segment, sys};
+use incoming::Incoming;
+use outgoing::Outgoing;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
@@ -38,20 +49,20 @@ const LINGER: u64 = 200_000_000;
 
 /// One process's presence.
 pub struct Endpoint {
-    pub(crate) node: Node,
-    pub(crate) tuning: Tuning,
-    pub(crate) out: Vec<Outgoing>,
-    pub(crate) out_of: HashMap<EndpointId, u32>,
-    pub(crate) incoming: Vec<Incoming>,
+    node: Node,
+    tuning: Tuning,
+    out: Vec<Outgoing>,
+    out_of: HashMap<EndpointId, u32>,
+    incoming: Vec<Incoming>,
     entered: u64,
-    pub(crate) matching: Matching,
-    pub(crate) requests: Requests<Request>,
+    matching: Matching,
+    requests: Requests<Request>,
     /// Requests of which pieces go out.
-    pub(crate) pushing: VecDeque<u64>,
+    pushing: VecDeque<u64>,
     /// Outboxes that are not empty.
-    pub(crate) untold: usize,
+    untold: usize,
     events: VecDeque<Event>,
-    pub(crate) idle: Idle,
+    idle: Idle,
 }
 
 impl Endpoint {
@@ -115,7 +126,7 @@ impl Endpoint {
     }
 
     #[inline]
-    pub(crate) fn tell_owner(&mut self, event: Event) {
+    fn tell_owner(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
@@ -189,7 +200,7 @@ impl Endpoint {
     }
 
     /// Ends a request that cannot be done.
-    pub(crate) fn fail(&mut self, number: u64, failure: Failure) {
+    fn fail(&mut self, number: u64, failure: Failure) {
         match self.requests.remove(number) {
             Some(
                 Request::Done(sent)
@@ -217,11 +228,10 @@ impl Endpoint {
         self.requests.is_empty() && self.untold == 0
     }
 
-    pub(crate) fn segment(&self) -> &Segment {
+    fn segment(&self) -> &Segment {
         self.node.segment()
     }
 }
 
 #[cfg(test)]
-#[path = "endpoint_tests.rs"]
 mod tests;

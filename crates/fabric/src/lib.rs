@@ -6,14 +6,13 @@
 //!
 //! | module | part |
 //! |---|---|
+//! | `layout` | the segment's pages: what stands where, and whose it is |
 //! | [`node`] | the segment: who is in it and lives, waking, memory of the dead |
 //! | [`pair`] | a ring of frames from one endpoint to another |
 //! | [`frame`] | what a frame says, and which ones are refused |
 //! | [`matching`] | receives that were posted, messages that came before them |
-//! | [`endpoint`] | all of it together: opened, closed, making progress |
+//! | [`endpoint`] | all of it together: opened, closed, making progress; what the owner asks for; the way to another endpoint |
 //! | [`operation`] | operations, what waits for its other end, what the owner is told |
-//! | `sending`, `receiving` | what the owner asks for |
-//! | `outgoing`, `incoming` | the way to another endpoint; what is done with each kind of frame |
 //! | [`active`] | endpoints that only send and take active messages: the engine under `libuct_ginnel.so` |
 //! | [`shared`] | memory in the segment that others use directly |
 //! | [`memory`] | registered memory, and operations on it |
@@ -28,21 +27,18 @@ pub mod active;
 pub mod endpoint;
 pub mod frame;
 pub mod idle;
-mod incoming;
+mod layout;
 pub mod matching;
 pub mod memory;
 pub mod node;
 pub mod operation;
-mod outgoing;
 pub mod pair;
-mod receiving;
 mod requests;
 mod seal;
-mod sending;
 pub mod shared;
 
 pub use endpoint::{Endpoint, Event, EventKind};
-pub use node::EndpointId;
+pub use layout::EndpointId;
 
 /// Why an operation was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! kept in the order of their coming, so that messages of one sender never pass each other.
 //! Messages with tags and those without are apart.
 
-use crate::node::EndpointId;
+use crate::layout::EndpointId;
 use crate::requests::Requests;
 use smallvec::SmallVec;
 use std::collections::VecDeque;

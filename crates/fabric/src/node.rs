@@ -5,19 +5,6 @@
 //! segment is one of the crate's own (a file beside the others), since the pages of one that
 //! connections use are walked by those who know nothing of endpoints.
 //!
-//! An endpoint's page, which heads a group:
-//!
-//! | word | what stands there |
-//! |---|---|
-//! | 0x00 | [`ENDPOINT`] |
-//! | 0x08 | its nonce: the page may be another's later |
-//! | 0x10 | the number of its FIFO |
-//! | 0x18 | where its table of incoming pairs begins |
-//! | 0x20 | a number of its process's |
-//! | 0x28 | its job, 0 where it has none |
-//! | 0x40 | 0 awake, 1 asleep |
-//! | 0x80 | how often a pair was entered in the table |
-//!
 //! Whoever lives holds a lock on the byte of the segment's file that has its page's number, through
 //! a map that neither a fork child nor the program after an exec has: the kernel lets go of it
 //! however the process ends. It tells across pid namespaces, too. Byte 0 is locked by whoever makes
@@ -27,7 +14,8 @@ mod dead;
 mod place;
 
 use crate::Error;
-use crate::pair;
+use crate::layout::endpoint::{ASLEEP, ENDPOINT, ENTERED, ENTRIES, FIFO, JOB, NONCE, PROCESS, TABLE, TABLE_PAGES};
+use crate::layout::{EndpointId, head_of, pair, word};
 pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
 use ginnel_region::sys::{self, Fd};
@@ -38,39 +26,10 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
-/// First word of an endpoint's page.
-pub const ENDPOINT: u64 = u64::from_le_bytes(*b"GINNELEP");
-const NONCE: u64 = 0x08;
-const FIFO: u64 = 0x10;
-const TABLE: u64 = 0x18;
-const PROCESS: u64 = 0x20;
-const JOB: u64 = 0x28;
-const ASLEEP: u64 = 0x40;
-const ENTERED: u64 = 0x80;
-/// Entries of an endpoint's table of incoming pairs: 0 free, else the pair's page.
-pub const ENTRIES: u64 = 1024;
-const TABLE_PAGES: u32 = (ENTRIES * 8 / PAGE) as u32;
+use std::sync::atomic::{Ordering, fence};
 
 /// How long somebody else may be making or freeing groups, milliseconds.
 const PATIENCE: u64 = 10_000;
-
-/// An endpoint's name in its segment: its page, and below it its nonce, which is not 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct EndpointId(pub u64);
-
-impl EndpointId {
-    /// Its page.
-    #[must_use]
-    pub fn page(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    fn nonce(self) -> u64 {
-        self.0 & 0xffff_ffff
-    }
-}
 
 /// A segment of endpoints, and one's own place in it.
 pub struct Node {
@@ -137,16 +96,6 @@ fn wake_directory(path: &Path) -> PathBuf {
 
 fn fifo_name(id: u64) -> CString {
     CString::new(format!("f{id:016x}")).unwrap_or_default()
-}
-
-fn word(segment: &Segment, page: u32, at: u64) -> &AtomicU64 {
-    segment.word(u64::from(page) * PAGE + at)
-}
-
-/// The head of the page, if it is `what` (the first word of its page).
-fn head_of(segment: &Segment, page: u32, what: u64) -> Option<Head> {
-    let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
-    (word(segment, page, 0).load(Ordering::Acquire) == what).then_some(head)
 }
 
 impl Node {

@@ -1,7 +1,7 @@
 //! Operations: what is asked for, what waits for its other end, and what the owner is told.
 
+use crate::layout::EndpointId;
 use crate::matching::{Buffers, Place, Token};
-use crate::node::EndpointId;
 
 /// What an event tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

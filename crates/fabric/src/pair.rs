@@ -6,44 +6,21 @@
 //! the first word of what follows before it publishes a frame, so that the reader never takes an
 //! older lap's bytes for a frame. The reader says how far it is once for a quarter of the ring.
 //!
-//! The page that heads a pair's group:
-//!
-//! | word | what stands there | written by |
-//! |---|---|---|
-//! | 0x00 | [`PAIR`] | maker |
-//! | 0x08, 0x10 | the writer's name, the reader's | maker |
-//! | 0x18, 0x20 | where the ring begins, its size | maker |
-//! | 0x40 | how far the reader is | reader |
-//! | 0x80 | bit 0: the writer has let go, bit 1: the reader, bit 2: the reader takes nothing more | each |
-//!
-//! The writer makes it. Nobody frees it as long as one of its ends may use it: whoever is the
-//! second to let go does, or whoever finds the ends dead.
+//! The writer makes the page that heads a pair's group (`layout::pair`). Nobody frees it as long as
+//! one of its ends may use it: whoever is the second to let go does, or whoever finds the ends
+//! dead.
 
+use crate::Error;
 use crate::frame::{Frame, LINE, WORDS};
-use crate::node::{EndpointId, Guard, Node};
-use crate::{Error, node};
+use crate::layout::pair::{BY_READER, BY_WRITER, DONE, PAIR, READER, REFUSED, RELEASED, RING, SIZE, WRITER, is_nobodys, mine};
+use crate::layout::{EndpointId, head_of, word};
+use crate::node::{Guard, Node};
 use ginnel_region::{Corrupt, Head, Owner, PAGE, Segment, Untrusted, Use};
 use ginnel_ring::span::{Span, free};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First word of a pair's page.
-pub const PAIR: u64 = u64::from_le_bytes(*b"GINNELPR");
-const WRITER: u64 = 0x08;
-const READER: u64 = 0x10;
-const RING: u64 = 0x18;
-const SIZE: u64 = 0x20;
-const DONE: u64 = 0x40;
-const RELEASED: u64 = 0x80;
-const BY_WRITER: u64 = 1;
-const BY_READER: u64 = 2;
-const REFUSED: u64 = 4;
-
 /// Sizes of a ring that a reader takes.
 const SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 23;
-
-fn word(segment: &Segment, page: u32, at: u64) -> &AtomicU64 {
-    segment.word(u64::from(page) * PAGE + at)
-}
 
 /// The most bytes that a frame of a ring of this size may have, words and all: then there is always
 /// room for one, since the reader is silent about a quarter of the ring at most.
@@ -252,9 +229,9 @@ impl Reader {
     /// read.
     pub fn open(node: &Node, entry: u64, page: u32) -> Option<Self> {
         let segment = node.segment();
-        let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
-        let value = |at| word(segment, head.page(), at).load(Ordering::Acquire);
-        if value(0) != PAIR || value(READER) != node.id().0 {
+        head_of(segment, page, PAIR)?;
+        let value = |at| word(segment, page, at).load(Ordering::Acquire);
+        if value(READER) != node.id().0 {
             return None;
         }
         let common = Common::new(segment, page, value(RING), value(SIZE)).ok()?;
@@ -384,13 +361,6 @@ impl Reader {
     }
 }
 
-/// The head of a pair of which this endpoint is one end.
-fn mine(segment: &Segment, page: u32, id: EndpointId) -> Option<Head> {
-    let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
-    let value = |at| word(segment, page, at).load(Ordering::Acquire);
-    (value(0) == PAIR && [value(WRITER), value(READER)].contains(&id.0)).then_some(head)
-}
-
 fn free_group(segment: &Segment, head: Head) {
     if let Some(head) = segment.take(head) {
         segment.release_groups(&[head]);
@@ -405,20 +375,4 @@ pub(crate) fn release_writer(_guard: &Guard, node: &Node, writer: &Writer) {
     if is_nobodys(segment, page, |id| node.lives(id)) {
         free_group(segment, head);
     }
-}
-
-/// Says in every pair of this endpoint's that it has let go. The caller has the guard.
-pub(crate) fn release_all(segment: &Segment, id: EndpointId) {
-    let pages: Vec<u32> = segment.heads_within_reach().map(Head::page).collect();
-    for page in pages.into_iter().filter(|page| mine(segment, *page, id).is_some()) {
-        let by = |at, bit| if word(segment, page, at).load(Ordering::Relaxed) == id.0 { bit } else { 0 };
-        word(segment, page, RELEASED).fetch_or(by(WRITER, BY_WRITER) | by(READER, BY_READER), Ordering::AcqRel);
-    }
-}
-
-/// Has each end of the pair let go, or died?
-pub(crate) fn is_nobodys(segment: &Segment, page: u32, lives: impl Fn(node::EndpointId) -> bool) -> bool {
-    let released = word(segment, page, RELEASED).load(Ordering::Acquire);
-    let gone = |at, bit| released & bit != 0 || !lives(EndpointId(word(segment, page, at).load(Ordering::Relaxed)));
-    gone(WRITER, BY_WRITER) && gone(READER, BY_READER)
 }

@@ -8,7 +8,7 @@
 //! SipHash is the faster one for what is short, HighwayHash for what is long: of a long message the
 //! first [`SHORT`] bytes go into SipHash, and so does HighwayHash's hash of the others.
 
-use crate::node::EndpointId;
+use crate::layout::EndpointId;
 use highway::{HighwayHash, HighwayHasher};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;

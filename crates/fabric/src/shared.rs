@@ -1,27 +1,16 @@
 //! Memory that lies in the segment, and that whoever has its [`Place`] uses directly: no message,
 //! no help of its owner. What MPI calls a window, where it may say itself where that lies.
 //!
-//! A group of its own: a page that heads it (below), and the memory.
-//!
-//! | word | what stands there |
-//! |---|---|
-//! | 0x00 | [`MEMORY`] |
-//! | 0x08 | the owner's name |
-//! | 0x10 | the owner's job |
-//!
-//! The owner gives it back. Of a dead owner it is freed once nobody of its job is left: one that
-//! still has its place would write into what the pages are by then.
+//! It is a group of its own: a page that heads it (`layout::memory`), and the memory. The owner
+//! gives it back. Of a dead owner it is freed once nobody of its job is left: one that still has
+//! its place would write into what the pages are by then.
 
 use crate::Error;
-use crate::node::{EndpointId, Node};
+use crate::layout::memory::{JOB, MEMORY, OWNER, owner_of};
+use crate::node::Node;
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-
-/// First word of the page.
-pub const MEMORY: u64 = u64::from_le_bytes(*b"GINNELMM");
-const OWNER: u64 = 0x08;
-const JOB: u64 = 0x10;
 
 /// Where memory lies, for whoever has the same segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,13 +105,6 @@ impl Pool {
         let page = u32::try_from(place.offset / PAGE).ok()?;
         is_there.then(|| segment.page(page))
     }
-}
-
-/// The owner of memory, and its job; `None`: it is none.
-pub(crate) fn owner_of(segment: &Segment, head: Head) -> Option<(EndpointId, u64)> {
-    let word = |at| segment.word(u64::from(head.page()) * PAGE + at);
-    let is_memory = head.owner().kind == Use::Channel && !head.is_busy() && word(0).load(Ordering::Acquire) == MEMORY;
-    is_memory.then(|| (EndpointId(word(OWNER).load(Ordering::Relaxed)), word(JOB).load(Ordering::Relaxed)))
 }
 
 fn release(segment: &Segment, head: Head) {

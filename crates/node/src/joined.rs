@@ -6,7 +6,7 @@ use crate::processes::{Library, Processes};
 use crate::settings::Settings;
 use crate::wake::directory::{SOCKET, lock_member, open_wake_directory, wake_directory};
 use crate::wake::fifo::Cache;
-use crate::wake::line::Lines;
+use crate::wake::line::{Lines, OfPair};
 use crate::wake::open_device;
 use crate::wake::relay::Bells;
 use ginnel_region::{Error, Segment, device, sys};
@@ -188,5 +188,17 @@ impl Joined {
     #[must_use]
     pub fn service_page(&self) -> u32 {
         self.service_page.load(Ordering::Relaxed)
+    }
+}
+
+impl OfPair for Joined {
+    #[inline]
+    fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    #[inline]
+    fn lines(&self) -> &Lines {
+        &self.lines
     }
 }

@@ -12,7 +12,7 @@ use crate::joined::Joined;
 use crate::node::{Node, Standing};
 use crate::place::Place;
 use crate::wake::directory::{find_wake_directory, wake_directory};
-use crate::wake::line::Lines;
+use crate::wake::line::{Ear, Lines};
 use crate::wake::page::{self, Call};
 pub use crate::wake::page::{BITS, owner};
 use crate::wake::relay::Bells;
@@ -265,6 +265,18 @@ impl Node {
 }
 
 impl Joined {
+    /// Takes a line of this pair's for one who sleeps on `own`, a waiter of its own segment. `None`:
+    /// there is none that is free.
+    #[must_use]
+    pub fn take_line(&self, node: &Node, own: Waiter) -> Option<Ear> {
+        let make_page = |number: usize| {
+            let head = self.segment.claim_head(Owner::new(self.member, Use::Waiter)).ok()?;
+            self.segment.clear(head.page());
+            page::made(&self.segment, head, node.me(), number as u64, 0).then(|| head.page())
+        };
+        self.lines.take(own.page(), make_page)
+    }
+
     /// As [`Node::ring`], in this segment. `in_vain`, for tests: no waiter that sleeps can be
     /// reached.
     pub fn ring(&self, page: u32, bit: u16, in_vain: bool) -> Rung {

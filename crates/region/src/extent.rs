@@ -1,12 +1,9 @@
 //! Pages of a segment, claimed by compare-and-swap on one owner word each.
 
 use crate::owner::{BUSY, CLAIMS, MADE, USED, freed, next_claim};
-use crate::{Error, Extent, Head, Owner, Segment, Use, device::Source, sys};
+use crate::{Error, Extent, Head, Owner, PAGE, Segment, Use, device::Source, sys};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
-/// Bytes in a page: the unit in which memory of a segment is claimed.
-pub const PAGE: u64 = 4096;
 
 impl Segment {
     /// Claims `pages` neighbouring pages of a group and makes their memory real, so that touching

@@ -19,20 +19,14 @@
 //! Names, owners and places are what a peer wrote. They are copied, and the copy is returned as it
 //! is: whoever follows a place checks it ([`Segment::head`]).
 
-use crate::{PAGE, Segment, sys};
+use crate::layout::DETAILS;
+pub use crate::layout::NAMES;
+use crate::{Segment, sys};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
-/// How many names a segment has room for.
-pub const NAMES: u32 = 2048;
 /// Bytes that a name has at most.
 pub const NAME_LEN: usize = 96;
-/// Bytes of an entry beside its word.
-const DETAILS: u64 = 128;
-/// Bytes of the table.
-pub(crate) const NAMES_BYTES: u64 = NAMES as u64 * (8 + DETAILS);
-const _: () = assert!(NAMES_BYTES.is_multiple_of(PAGE));
-
 /// How long to wait for another party that is making an object of this name, nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 

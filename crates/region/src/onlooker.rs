@@ -5,8 +5,8 @@
 //! [`crate::PeerTable`]), and so that looking takes no memory where nobody has written yet, as a
 //! load from a map would.
 
-use crate::names::{self, NAMES, NAMES_BYTES};
-use crate::segment::{CARRIED, MEMBERS, MEMBERS_BYTES, OWNERS, tables_end};
+use crate::layout::{CARRIED, MEMBERS, MEMBERS_BYTES, NAMES_BYTES, OWNERS, tables_end};
+use crate::names::{self, NAMES};
 use crate::{Error, Owner, PAGE, Untrusted, sys};
 use std::os::fd::{AsRawFd, BorrowedFd};
 

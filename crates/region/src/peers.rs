@@ -10,12 +10,13 @@
 //! | 0 | bits 0–15: ids of virtual machines (1 … so many; 0 is the host); bits 16–31: vectors of each peer |
 //! | 1 + id | bit 0: attached; bits 1–63: how often a peer with this id has joined |
 
-use crate::{Error, PAGE, Segment, sys};
+use crate::header::{FEATURE_PEERS, Header};
+use crate::layout::{TABLE, tables_end};
+use crate::segment::system;
+use crate::{Config, Error, PAGE, Segment, sys};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where the table begins, bytes from the segment's start.
-pub const TABLE: u64 = 2048;
 /// The largest peer id that has a word.
 pub const MAX_PEER: u16 = 254;
 
@@ -126,6 +127,19 @@ fn place(peer: u16) -> u64 {
 }
 
 impl Segment {
+    /// Makes a segment in an empty file that has no name (memfd_create(2)), of small or huge pages,
+    /// which nobody else has yet. The caller seals it. `mode` of the configuration is of no
+    /// account.
+    ///
+    /// # Errors
+    /// [`Error::Size`], [`Error::NoMemory`], [`Error::System`].
+    pub fn format(memory: BorrowedFd<'_>, config: &Config) -> Result<(), Error> {
+        config.check()?;
+        sys::ftruncate(memory.as_raw_fd(), config.size).map_err(system("size segment memory"))?;
+        sys::fallocate(memory.as_raw_fd(), 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
+        PeerTable::map(memory)?.put(0, &Header::new(config, FEATURE_PEERS).bytes())
+    }
+
     /// How many peers and vectors the daemon says there are; `None` where no daemon made this
     /// segment, or the words make no sense.
     #[must_use]
@@ -145,7 +159,6 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
     use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
     fn memory() -> OwnedFd {

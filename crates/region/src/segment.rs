@@ -2,10 +2,13 @@
 
 use crate::device::{self, Source};
 use crate::header::{Config, FEATURE_PEERS, FEATURE_TOKENS_ONLY, Header, MAGIC, MAX_SIZE, MIN_SIZE};
-use crate::names::NAMES_BYTES;
+use crate::layout::{
+    BEGUN, BY_TCP, CARRIED, HINT, LATELY, LATELY_ENTRIES, MEMBERS, MEMBERS_BYTES, OWNERS, REACHED, RENDEZVOUS_BYTES, names_at,
+    tables_end,
+};
 use crate::open;
 use crate::sys::{self, Fd};
-use crate::{Corrupt, Error, Extent, PAGE, PeerTable};
+use crate::{Corrupt, Error, Extent, PAGE};
 use std::ffi::{CStr, CString, OsStr};
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -16,30 +19,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// First word of the memory that `ginneld` gives to those who may not join.
 const REFUSAL: &[u8; 8] = b"GINNELNO";
-
-/// Where the header page has the sum of [`Segment::add_carried`], bytes from the segment's start: a
-/// cache line of its own.
-pub(crate) const CARRIED: u64 = 128;
-/// Where it has the page after the highest that was ever claimed, in a line of its own: a hint,
-/// which a peer may have written.
-const REACHED: u64 = 192;
-/// Where it has the page from which on a free one is looked for, likewise. One for all peers: with
-/// one each, who claims would never come back to what others free, and go through all of the
-/// segment, page by page of fresh memory.
-const HINT: u64 = 256;
-/// Where it has the count of [`Segment::note_tcp`] and, behind it, that of
-/// [`Segment::begin_tcp`], likewise.
-const BY_TCP: u64 = 320;
-const BEGUN: u64 = BY_TCP + 8;
-/// Where it has the entries of those that began last, words.
-const LATELY: u64 = 1024;
-/// So many: up to the table of peers.
-pub const LATELY_ENTRIES: u64 = (crate::peers::TABLE - LATELY) / 8;
-
-/// Bytes of the rendezvous table, which begins at page 1.
-pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
-/// Bytes of the member table, behind the rendezvous table.
-pub(crate) const MEMBERS_BYTES: u64 = 64 << 10;
 
 /// A mapped segment. The map lives as long as the process: connections in it may outlive any one
 /// value.
@@ -65,7 +44,7 @@ fn c_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::System { doing: "segment path", errno: libc::EINVAL })
 }
 
-fn system(doing: &'static str) -> impl Fn(i32) -> Error {
+pub(crate) fn system(doing: &'static str) -> impl Fn(i32) -> Error {
     move |errno| if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
 }
 
@@ -123,19 +102,6 @@ impl Segment {
             Ok(_) => Err(Error::NoMemory),
             Err(errno) => Err(system("write segment header")(errno)),
         }
-    }
-
-    /// Makes a segment in an empty file that has no name (memfd_create(2)), of small or huge pages,
-    /// which nobody else has yet. The caller seals it. `mode` of the configuration is of no
-    /// account.
-    ///
-    /// # Errors
-    /// [`Error::Size`], [`Error::NoMemory`], [`Error::System`].
-    pub fn format(memory: BorrowedFd<'_>, config: &Config) -> Result<(), Error> {
-        config.check()?;
-        sys::ftruncate(memory.as_raw_fd(), config.size).map_err(system("size segment memory"))?;
-        sys::fallocate(memory.as_raw_fd(), 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
-        PeerTable::map(memory)?.put(0, &Header::new(config, FEATURE_PEERS).bytes())
     }
 
     /// Opens a segment that is there.
@@ -604,22 +570,6 @@ impl Segment {
             let _ = unsafe { sys::populate(self.base.add(offset as usize), len as usize) };
         }
     }
-}
-
-/// Where the owner words begin.
-pub(crate) const OWNERS: u64 = MEMBERS + MEMBERS_BYTES;
-/// Where the member table begins.
-pub(crate) const MEMBERS: u64 = PAGE + RENDEZVOUS_BYTES;
-
-/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a
-/// page, names.
-pub(crate) fn tables_end(size: u64) -> u64 {
-    names_at(size) + NAMES_BYTES
-}
-
-/// Where the table of names begins.
-fn names_at(size: u64) -> u64 {
-    OWNERS + (size / PAGE * 8).next_multiple_of(PAGE)
 }
 
 #[cfg(test)]

@@ -24,18 +24,17 @@ mod fork;
 
 pub use bell::{Bell, hangs, ring};
 
-use crate::object::{self, Object, Shape};
+use crate::layout::{LOAD, LOAD_LEN, stands_in};
+use crate::object::{Object, Shape};
 use crate::presence::Presence;
 use crate::raw::Area;
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::sys::ReadOnly;
-use ginnel_region::{Entry, Extent, Head, PAGE, Party, Untrusted, Use};
+use ginnel_region::{Entry, Extent, PAGE, Party, Untrusted, Use};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 const STATE: usize = 0x40;
 const PATH_LEN: usize = 0x48;
-const LOAD: usize = 0x50;
-const LOAD_LEN: usize = 0x58;
 const PATH: usize = 0x80;
 /// Bytes that a path has at most.
 pub const MOST_PATH: usize = PAGE as usize - PATH;
@@ -358,27 +357,12 @@ fn path_of(words: Area) -> Option<Vec<u8>> {
     Some(path)
 }
 
-/// The pages of an object beside its first, as it says itself: with many ports that come and go, a
-/// look through all pages of the segment for each would be most of what they cost.
-pub(crate) fn parts(segment: &ginnel_region::Segment, head: Head) -> [Extent; 2] {
-    let word = |at| {
-        let at = u64::from(head.page()) * PAGE + at as u64;
-        u32::try_from(segment.word(at).load(Acquire)).unwrap_or(0)
-    };
-    let loaded = u64::from(word(LOAD_LEN)).div_ceil(PAGE) as u32;
-    let body = Extent {
-        page: head.page().saturating_add(1),
-        pages: word(object::PAGES).saturating_sub(1),
-    };
-    [body, Extent { page: word(LOAD), pages: loaded }]
-}
-
 /// What an entry's object says of itself, if it is the same before and after: it is not opened, and
 /// may go at any time.
 fn peek(presence: &Presence, entry: &Entry) -> Option<(Vec<u8>, Seen)> {
     let segment = presence.segment();
     let head = segment.head(entry.page).filter(|head| head.owner().kind == Use::Object)?;
-    if object::stands_in(segment, head) != (entry.index, entry.generation) {
+    if stands_in(segment, head) != (entry.index, entry.generation) {
         return None;
     }
     let words = Area::new(segment, u64::from(entry.page) * PAGE, PAGE)?;

@@ -6,8 +6,8 @@
 //! what ends with the thread stands beside it. A lock that is taken after that, and not given back,
 //! goes with the process.
 
+use crate::joined::Inner;
 use crate::object::Object;
-use crate::segment::Inner;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ptr;

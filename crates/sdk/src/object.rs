@@ -1,14 +1,5 @@
-//! What every named object has in common: its first page, how it is made, found and removed.
-//!
-//! | offset | what stands in an object's first page |
-//! |---|---|
-//! | 0x00 | magic |
-//! | 0x08 | kind (bits 0–15) and version of its layout (16–31) |
-//! | 0x10 | where it stands in the table of names: entry (bits 0–31), generation (32–63) |
-//! | 0x18 | bytes for its users |
-//! | 0x20 | pages, the first one included, that it was made with |
-//! | 0x28, 0x30, 0x38 | three numbers of its kind |
-//! | 0x40 … | words of its kind |
+//! What every named object has in common: how it is made, found and removed. What stands in its
+//! first page: [`crate::layout`].
 //!
 //! It is made in steps, each of which leaves memory that says whose it is (`sweep` in
 //! [`crate::presence`] frees what a death between two of them leaves):
@@ -18,26 +9,17 @@
 //! 3. the first page becomes the object's head, and the others its group;
 //! 4. the name is published.
 
+use crate::joined::Inner;
+use crate::layout::{ENTRY, KIND, MAGIC, NUMBERS, PAGES, SIZE, VERSION, stands_in};
 use crate::presence::Presence;
 use crate::raw::Area;
-use crate::segment::Inner;
 use crate::{Error, Keep, Kind, Result};
 use ginnel_region::names::NameError;
-use ginnel_region::{Entry, Extent, Head, Owner, PAGE, Segment, Untrusted, Use};
+use ginnel_region::{Entry, Extent, Head, Owner, PAGE, Untrusted, Use};
 use std::sync::atomic::Ordering;
-
-const MAGIC: u64 = u64::from_le_bytes(*b"GINNELOB");
-/// Version of the objects' layouts: another one is refused.
-pub(crate) const VERSION: u16 = 1;
 
 /// How often a name is looked up anew because it changed meanwhile: an honest one settles at once.
 const TRIES: u32 = 100;
-
-const KIND: usize = 0x08;
-const ENTRY: usize = 0x10;
-const SIZE: usize = 0x18;
-pub(crate) const PAGES: usize = 0x20;
-const NUMBERS: usize = 0x28;
 
 /// A name as it is shown: one that is no UTF-8, which another process may have written, with its
 /// bytes escaped.
@@ -90,12 +72,6 @@ pub(crate) struct Object {
     pub size: u64,
     pub pages: u32,
     pub numbers: [u64; 3],
-}
-
-/// Where an object says that it stands in the table of names: (entry, generation).
-pub(crate) fn stands_in(segment: &Segment, head: Head) -> (u32, u32) {
-    let word = segment.word(u64::from(head.page()) * PAGE + ENTRY as u64).load(Ordering::Acquire);
-    (word as u32, (word >> 32) as u32)
 }
 
 fn named(error: NameError, name: &str) -> Error {

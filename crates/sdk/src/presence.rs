@@ -22,9 +22,10 @@
 mod attached;
 
 use crate::descriptors::Own as Descriptor;
+use crate::layout::{parts, stands_in};
 use crate::neighbour::Neighbour;
 use crate::raw::{ForkMark, LifeLock};
-use crate::{Error, Kind, Result, adapter, object};
+use crate::{Error, Kind, Result};
 use ginnel_node::Waiter;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Entry, Head, Owner, PAGE, Party, Segment, Use};
@@ -350,7 +351,7 @@ impl Presence {
             .heads_within_reach()
             .filter(|head| head.owner().kind == Use::Object)
             .filter(|&head| {
-                let (index, generation) = object::stands_in(segment, head);
+                let (index, generation) = stands_in(segment, head);
                 !segment.names().stands_for(index, generation, |party| self.lives(party))
             })
             .collect();
@@ -378,12 +379,12 @@ impl Presence {
         for entry in unused {
             let is_it = |head: &Head| {
                 head.owner().kind == Use::Object
-                    && object::stands_in(segment, *head) == (entry.index, entry.generation)
+                    && stands_in(segment, *head) == (entry.index, entry.generation)
             };
             let head = segment.head(entry.page).filter(is_it);
             match head {
                 Some(head) if entry.kind == Kind::Iceoryx2 as u16 => {
-                    segment.release_parts(head, &adapter::parts(segment, head));
+                    segment.release_parts(head, &parts(segment, head));
                 }
                 head => _ = segment.release_groups(head.as_slice()),
             }

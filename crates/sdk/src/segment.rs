@@ -1,17 +1,11 @@
 //! A segment, as a program opens it: by name, by path, or whatever this machine has for its user.
 
-use crate::neighbour::Neighbour;
+use crate::joined::{Inner, join};
 use crate::object::shown;
-use crate::presence::Presence;
-use crate::raw::{ForkMark, OwnPointer};
-use crate::wait::Sleepers;
-use crate::waiting::waiting;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 use ginnel_node::home::default_directory;
 use ginnel_region::{Entry, device, parse_size};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// Where `ginneld` has its sockets, as the system's own service.
 const GINNELD: &str = "/run/ginnel";
@@ -34,15 +28,6 @@ const DEFAULT: &str = "default";
 pub struct Segment {
     pub(crate) inner: &'static Inner,
     trusting: bool,
-}
-
-/// What all handles of a process in one segment share: made once, and never given up, as the map
-/// is.
-pub(crate) struct Inner {
-    pub presence: Presence,
-    pub sleepers: Sleepers,
-    path: PathBuf,
-    file: Option<(u64, u64)>,
 }
 
 /// How to open a segment.
@@ -110,34 +95,6 @@ impl Options {
     }
 }
 
-/// What `ginnel ls` shows of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectInfo {
-    /// Its name; bytes that are no UTF-8 are escaped (`\xff`), and [`Segment::remove`] takes it so.
-    pub name: String,
-    /// What it is.
-    pub kind: Kind,
-    /// Bytes for its users.
-    pub size: u64,
-    /// The process with which the name goes; `None`: it is kept until it is removed.
-    pub owner: Option<User>,
-    /// Processes that use it.
-    pub users: Vec<User>,
-    /// How many wait at it at the moment, or have asked to be told.
-    pub waiting: u32,
-    /// It has no name any more, and is freed when nobody uses it.
-    pub removed: bool,
-}
-
-/// A process that uses an object, as it says itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
-    /// Its number, in its own pid namespace; 0 where it says none.
-    pub pid: u32,
-    /// Its program.
-    pub program: String,
-}
-
 impl Segment {
     /// Opens a segment: a file in the user's directory by its name, made if there is none; a path
     /// (a file, the guest driver's device, `ginneld`'s `host.sock`); or a name that `ginneld`
@@ -168,37 +125,6 @@ impl Segment {
     #[must_use]
     pub fn is_trusting(&self) -> bool {
         self.trusting
-    }
-
-    /// Every object of the segment, by name.
-    ///
-    /// # Errors
-    /// [`Error::Forked`], [`Error::Gone`], [`Error::Lost`].
-    pub fn objects(&self) -> Result<Vec<ObjectInfo>> {
-        let presence = &self.inner.presence;
-        presence.check_looking()?;
-        presence.sweep();
-        let names = presence.segment().names();
-        let mut objects: Vec<_> = names
-            .entries()
-            .map(|entry| {
-                let users = presence.users(&entry).into_iter();
-                let user = |(_, pid, program)| User { pid, program };
-                let owner =
-                    entry.owner.map(|owner| user((owner, presence.pid_of(owner), String::new())));
-                ObjectInfo {
-                    name: shown(&entry.name),
-                    kind: Kind::of(entry.kind),
-                    size: entry.size,
-                    owner,
-                    users: users.map(user).collect(),
-                    waiting: waiting(presence, &entry),
-                    removed: entry.removed,
-                }
-            })
-            .collect();
-        objects.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(objects)
     }
 
     /// Takes the name from an object. Who uses it goes on using it; it is freed when nobody does.
@@ -242,49 +168,4 @@ fn path_of(name: &Path) -> PathBuf {
     let file = default_directory().join(name);
     let served = Path::new(GINNELD).join(name).join("host.sock");
     if !file.exists() && served.exists() { served } else { file }
-}
-
-/// The segments that this process has joined. A child of fork begins with none, and with a lock of
-/// its own: another thread of its parent may have held that one.
-struct Joined {
-    mark: ForkMark,
-    segments: Mutex<Vec<&'static Inner>>,
-}
-
-fn joined() -> Result<&'static Joined> {
-    static JOINED: OwnPointer<Joined> = OwnPointer::new();
-    if let Some(joined) = JOINED.get().filter(|joined| joined.mark.is_own()) {
-        return Ok(joined);
-    }
-    let mark = ForkMark::new();
-    let mark = mark.map_err(|errno| Error::System { doing: "join a segment", errno })?;
-    let joined = Box::leak(Box::new(Joined { mark, segments: Mutex::default() }));
-    // Where another thread was faster, its list is this one's, too.
-    Ok(JOINED.replace_unless(joined, |present| present.mark.is_own()))
-}
-
-/// Which file a path names, to tell it from another that comes to have the path.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Joins a segment, once for a process: a child of fork joins anew.
-fn join(path: &Path, size: u64) -> Result<&'static Inner> {
-    let mut joined = joined()?.segments.lock().unwrap_or_else(|broken| broken.into_inner());
-    let here = identity(path);
-    // What cannot be used any more stays in memory for the handles that have it.
-    let usable = |inner: &&&'static Inner| {
-        inner.path == path && inner.file == here && inner.presence.check_looking().is_ok()
-    };
-    if let Some(inner) = joined.iter().find(usable).filter(|_| here.is_some()) {
-        // Where the segment was full, there may be room by now.
-        let _ = inner.presence.enter();
-        return Ok(inner);
-    }
-    let presence = Presence::new(Neighbour::join(path, size)?)?;
-    let (sleepers, file) = (Sleepers::default(), identity(path));
-    let inner = Inner { presence, sleepers, path: path.to_owned(), file };
-    let inner: &'static Inner = Box::leak(Box::new(inner));
-    joined.push(inner);
-    Ok(inner)
 }

@@ -11,7 +11,7 @@
 //!    has an end.
 
 use crate::queue::{Message, MessageParts, Queue, Receiver, Sender, WhenFull};
-use crate::wait::SLICE;
+use crate::sleeper::SLICE;
 use crate::{Error, Keep, Result, Segment};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

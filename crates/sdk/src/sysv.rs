@@ -45,8 +45,8 @@ pub use quick::Quick;
 pub(crate) use set::wishes;
 pub use set::{HIGHEST, MOST_OPERATIONS, MOST_SEMAPHORES, Set, SetStatus};
 
+use crate::joined::Inner;
 use crate::object::Object;
-use crate::segment::Inner;
 use crate::{Error, Kind, Segment};
 use ginnel_region::Entry;
 use ginnel_region::names::NAMES;

@@ -14,7 +14,7 @@
 
 use crate::presence::Presence;
 use crate::raw::Area;
-use crate::wait::Wish;
+use crate::sleeper::Wish;
 use ginnel_region::Use;
 use ginnel_ring::park::Want;
 use std::cell::Cell;

@@ -1,9 +1,9 @@
 //! The descriptor of an object on which many sleep: one for each handle, for a program's own poll
 //! or epoll. It stands in the object's list as a sleeper does.
 
+use crate::joined::Inner;
 use crate::presence::Presence;
-use crate::segment::Inner;
-use crate::wait::Sleeper;
+use crate::sleeper::Sleeper;
 use crate::waitlist::{Place, Waitlist};
 use crate::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -12,9 +12,9 @@
 use anyhow::{Context, Result, ensure};
 use ginnel_switch::config::{Config, FabricConfig, HostConfig, PortConfig, Provider};
 use ginnel_switch::front_end::{FrontEnd, Options};
-use ginnel_switch::hosts::handshake::Secret;
 use ginnel_switch::hosts::libfabric::{Connection, Event, Fabric};
 use ginnel_switch::hosts::link::{Lost, Wire};
+use ginnel_switch::secret::Secret;
 use ginnel_switch::server::Server;
 use ginnel_switch::wire::HEADER;
 use std::net::SocketAddr;

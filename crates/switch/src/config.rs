@@ -45,7 +45,6 @@
 pub use fabric::{FabricConfig, HostConfig, Provider};
 
 use crate::filter::Filter;
-use crate::vsock::packet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -58,6 +57,8 @@ use std::time::Duration;
 pub const RUN_DIR: &str = "/run/ginnel-switch";
 /// Ports of one switch.
 pub const MAX_PORTS: usize = 1024;
+/// The least context id of a machine.
+const FIRST_CID: u32 = 3;
 /// Pairs of queues of one port.
 const MAX_PAIRS: u16 = 16;
 /// Addresses that are learned of one port.
@@ -147,7 +148,7 @@ impl VsockConfig {
 
 /// May a machine have this context id? (vsock(7): the first ones, and the last, mean others.)
 fn is_cid(cid: u32) -> bool {
-    (packet::FIRST..u32::MAX).contains(&cid)
+    (FIRST_CID..u32::MAX).contains(&cid)
 }
 
 /// One port.

@@ -22,19 +22,6 @@ const PER_PIECE: usize = 64;
 /// Frames that are taken from a tap device in one turn.
 const TAP_BURST: usize = 32;
 
-/// Memory that is used again and again.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// A frame that is not copied straight, behind its header.
-    frame: Vec<u8>,
-    /// A segment that was cut out of it.
-    segment: Vec<u8>,
-    /// The same behind a header.
-    whole: Vec<u8>,
-    /// What a tap device gave.
-    tap: Vec<u8>,
-}
-
 /// A frame on its way.
 struct Frame<'a, 'm> {
     /// Its segment.

@@ -8,10 +8,11 @@
 //! | [`port`], [`seat`], [`tap`] | a port, and what is at its other end |
 //! | [`switch`], [`forward`], [`attach`] | ports and table; moving frames; front ends that come and go |
 //! | [`fdb`], [`filter`], [`bucket`], [`offload`] | where addresses are; who may say what; rates; checksums and segments |
-//! | [`server`], [`poller`], [`rests`] | the loop, what it sleeps on, what it leaves alone for a moment |
+//! | [`server`], [`poller`], [`rests`], [`clock`] | the loop, what it sleeps on, what it leaves alone for a moment, the time |
+//! | [`scratch`] | memory for frames that cannot be copied straight |
 //! | [`closer`] | closing what others have sent, in a thread of its own |
 //! | [`vsock`] | sockets between machines |
-//! | [`hosts`] | other hosts whose machines belong to the same segments |
+//! | [`hosts`], [`secret`] | other hosts whose machines belong to the same segments; what they have in common |
 //! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
 //! | [`config`], [`places`], [`reload`] | the TOML file; sockets and tap devices; another file while it runs |
 //! | [`mod@log`] | log lines |
@@ -30,6 +31,7 @@
 pub mod args;
 pub mod attach;
 pub mod bucket;
+pub mod clock;
 pub mod closer;
 pub mod config;
 pub mod control;
@@ -49,7 +51,9 @@ pub mod reload;
 pub mod rests;
 #[allow(unsafe_code, reason = "all access to guests' memory; its rules are at its head")]
 pub mod ring;
+pub mod scratch;
 pub mod seat;
+pub mod secret;
 pub mod server;
 pub mod status;
 pub mod switch;

@@ -16,6 +16,9 @@ use std::time::Duration;
 /// Descriptors of one front end that wait to be closed before it is heard further.
 const MAX_UNCLOSED: usize = 32;
 
+/// What is said to whom stood at a port that is no more.
+pub(crate) const GONE: &str = "it is no more in the configuration";
+
 /// The socket and who is there.
 #[derive(Debug)]
 pub struct Seat {

@@ -3,9 +3,9 @@
 //! One thread does everything, so nothing here is locked. [`crate::forward`] moves frames,
 //! [`crate::attach`] lets front ends in and out, [`crate::server`] is the loop.
 
+use crate::clock::Clock;
 use crate::config::{Config, VsockConfig};
 use crate::fdb::Fdb;
-use crate::forward::Scratch;
 use crate::hosts::Hosts;
 use crate::places::Places;
 use crate::poller::Poller;
@@ -13,6 +13,7 @@ use crate::port::Port;
 use crate::reload::Reloads;
 use crate::rests::Rests;
 use crate::ring::Room;
+use crate::scratch::Scratch;
 use crate::trace::Tracer;
 use crate::vhost::Limits;
 use crate::vsock::machine::Shown;
@@ -20,11 +21,9 @@ use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod reload;
-
-pub(crate) use reload::GONE;
 
 /// A queue from which a guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,34 +67,6 @@ pub struct Switch {
     pub(crate) cuts: usize,
     /// Other hosts.
     pub hosts: Hosts,
-}
-
-/// The time: read once in a turn.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    /// When the switch began.
-    pub began: Instant,
-    /// The present turn.
-    pub now: Instant,
-    /// The same in seconds since it began.
-    pub seconds: u32,
-}
-
-impl Clock {
-    /// Begins now.
-    #[must_use]
-    #[allow(clippy::new_without_default, reason = "each has its own beginning")]
-    pub fn new() -> Self {
-        let now = Instant::now();
-        Self { began: now, now, seconds: 0 }
-    }
-
-    /// Reads it.
-    #[inline]
-    pub fn read(&mut self) {
-        self.now = Instant::now();
-        self.seconds = self.now.saturating_duration_since(self.began).as_secs() as u32;
-    }
 }
 
 impl Switch {

@@ -1,8 +1,9 @@
 //! What a process needs to carry connections: its node in a segment, and the ledger of its sockets.
 
-use crate::ledger::{LEDGER, Ledger, Reason};
-use crate::pairs::Pairs;
+use crate::ledger::{LEDGER, Ledger, Reason, Slot, flag};
+use crate::pairs::{Pair, Pairs};
 use crate::settings::Settings;
+use ginnel_node::joined::Joined;
 use ginnel_node::processes::{Library, PROCESS_TABLE, Processes};
 use ginnel_node::{Node, Refusal, Unattached};
 use ginnel_region::{Error, sys};
@@ -77,6 +78,35 @@ impl Attachment {
         let (node, ledger) = Node::new(settings.node.clone(), LIBRARY, open, on_descriptor)?;
         let chaos = settings.chaos.map_or(0, |(seed, _)| seed) ^ u64::from(sys::pid()) << 20 | 1;
         Ok(Self { node, ledger, settings, pairs: Pairs::default(), chaos: AtomicU64::new(chaos) })
+    }
+
+    /// What this process has of the segment in which a slot's connection is, or may come to be.
+    /// `None`: it is in the memory of a pair that this process is not in.
+    #[must_use]
+    #[inline]
+    pub fn joined_of(&self, slot: &Slot) -> Option<&Joined> {
+        if slot.has(flag::PAIR) { self.joined_of_pair(slot) } else { Some(self.node.joined()) }
+    }
+
+    #[cold]
+    fn joined_of_pair(&self, slot: &Slot) -> Option<&Joined> {
+        self.pair_of(slot).map(|pair| &pair.joined)
+    }
+
+    /// The pair in whose memory a slot's connection is to be; `None`: it is in the own segment.
+    #[must_use]
+    pub fn pair_of(&self, slot: &Slot) -> Option<&Pair> {
+        if !slot.has(flag::PAIR) {
+            return None;
+        }
+        self.pairs.of(self.ledger.index(slot), slot).map(|(pair, _)| pair)
+    }
+
+    /// Is a slot's connection in the memory of a pair that this process is not in?
+    #[must_use]
+    pub fn is_of_foreign_pair(&self, slot: &Slot) -> bool {
+        // (One that it gave up holds zeroes: the process had no descriptor of the socket then.)
+        slot.has(flag::PAIR) && self.pair_of(slot).is_none_or(|pair| pair.is_given_up())
     }
 
     /// Testing: is it time for a random switch? Which (0 … 7), if so.

@@ -16,7 +16,7 @@ use crate::attach::Attachment;
 use crate::endpoint::Endpoint;
 use crate::ledger::SLOTS;
 use crate::order::{PLACE, TIME, stamp, ticks, time_of};
-use crate::settle::ports_of;
+use crate::tuple::ports_of;
 use ginnel_region::{LATELY_ENTRIES, Segment};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -8,7 +8,8 @@
 mod large;
 mod slot;
 
-pub use slot::{DRY_AT, Reason, Receive, Send, Slot, Stage, TAKEN, TOLD, Tuple, attention, flag};
+pub use crate::tuple::Tuple;
+pub use slot::{DRY_AT, Reason, Receive, Send, Slot, Stage, TAKEN, TOLD, attention, flag};
 
 use ginnel_node::bits::Bits;
 use ginnel_node::processes::{Holdings, Lock, Processes};

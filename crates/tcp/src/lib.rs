@@ -9,11 +9,12 @@
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
 //! | [`attach`] | a node, and the ledger of its sockets |
 //! | [`settings`] | settings, from the environment |
+//! | `tuple` | between which addresses a connection is |
 //! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`rendezvous`] | the table in which two endpoints meet |
 //! | [`proof`] | proof that two ends hold the two ends of one connection |
 //! | [`broker`] | the messages by which two processes get memory of their own |
-//! | [`pairs`] | that memory, and which connections are to meet there |
+//! | [`pairs`], `meet` | that memory, and which connections are to meet there |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
@@ -49,6 +50,7 @@ pub mod layout;
 pub mod leave;
 pub mod ledger;
 pub mod lifetime;
+mod meet;
 pub mod order;
 pub mod pairs;
 pub mod path;
@@ -62,6 +64,7 @@ mod rings;
 pub mod rx;
 pub mod settings;
 pub mod settle;
+mod tuple;
 pub mod tx;
 pub mod uncounted;
 mod unix;

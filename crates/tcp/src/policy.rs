@@ -22,7 +22,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use crate::ledger::Tuple;
+use crate::tuple::Tuple;
 
 /// Rules in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

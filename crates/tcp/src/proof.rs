@@ -36,7 +36,7 @@ pub mod helper;
 pub mod repair;
 
 use crate::kernel;
-use crate::ledger::Tuple;
+use crate::tuple::Tuple;
 use ginnel_node::joined::Joined;
 use ginnel_node::wake::open_device;
 use ginnel_region::sys::{self, Fd};

@@ -6,7 +6,7 @@
 //! state, 1 key, 2–7 tuple as the publisher sees it, 8 nonce, 9 owner (member << 32 | slot), 10
 //! generation of the slot, 11 channel page, 12 offer's nonce.
 
-use crate::ledger::Tuple;
+use crate::tuple::Tuple;
 use ginnel_region::Segment;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

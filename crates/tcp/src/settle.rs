@@ -6,17 +6,16 @@ mod prove;
 use crate::endpoint::Endpoint;
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
-use crate::ledger::{Reason, Stage, Tuple, flag};
+use crate::ledger::{Reason, Stage, flag};
 use crate::rendezvous::{self, Entry, Found, state};
+use crate::tuple::tuple_of;
 use crate::{catchup, lifetime};
 use ginnel_node::budget::Purpose;
 use ginnel_node::node::Standing;
-use ginnel_node::place::Place;
 use ginnel_region::{Corrupt, Error, Head, Owner, PAGE, Use, sys};
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
-use syscalls::Sysno;
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
@@ -451,51 +450,6 @@ fn shown(channel: Channel<'_>, side: u8) -> Option<(u64, u64, u64)> {
     fence(Acquire);
     let whole = before != 0 && before & 1 == 0 && sequence.load(Relaxed) == before;
     whole.then_some((sent, arrived, scales))
-}
-
-fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
-    let mut bytes = [0u8; 128];
-    let mut len = 128u32;
-    // SAFETY: the kernel writes at most `len` bytes.
-    unsafe { sys::raw(call, [fd as usize, bytes.as_mut_ptr() as usize, &raw mut len as usize, 0, 0, 0]) }.ok()?;
-    let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
-    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
-    let mut address = [0u8; 16];
-    match family {
-        libc::AF_INET => {
-            address[10..12].copy_from_slice(&[0xff, 0xff]);
-            address[12..].copy_from_slice(&bytes[4..8]);
-        }
-        libc::AF_INET6 => address.copy_from_slice(&bytes[8..24]),
-        _ => return None,
-    }
-    Some((address, port))
-}
-
-/// The connection's ports, this end's and the other's; `None` while it is not connected.
-pub(crate) fn ports_of(fd: i32) -> Option<(u16, u16)> {
-    let (_, others) = name_of(fd, Sysno::getpeername)?;
-    let (_, own) = name_of(fd, Sysno::getsockname)?;
-    Some((own, others))
-}
-
-/// The connection's tuple; `None` while it is not connected.
-pub(crate) fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
-    const SO_NETNS_COOKIE: i32 = 71;
-    let (remote, remote_port) = name_of(fd, Sysno::getpeername)?;
-    let (local, local_port) = name_of(fd, Sysno::getsockname)?;
-    let loopback = |address: &[u8; 16]| {
-        *address == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
-            || (address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && address[12] == 127)
-    };
-    // Addresses that every network namespace has for itself are labelled with it.
-    let mut label = 0u64;
-    if local == remote || loopback(&local) || loopback(&remote) {
-        kernel::getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut label).ok()?;
-        // Each kernel counts its own namespaces.
-        label ^= place.map_or(0, |place| place.kernel());
-    }
-    Some(Tuple { label, local, local_port, remote, remote_port })
 }
 
 #[cfg(test)]

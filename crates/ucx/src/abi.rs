@@ -3,7 +3,7 @@
 //! UCX's own names for them are in the comments. Structures that UCX makes are only read through
 //! pointers, and so may go on behind what stands here.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 /// `ucs_status_t`, a packed enumeration.
 pub type Status = i8;
@@ -343,4 +343,21 @@ pub struct Class {
     pub superclass: *const Class,
     pub init: Function,
     pub cleanup: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+/// A name as UCX has it in a structure: zeroes behind it.
+pub fn padded<const N: usize>(name: &CStr) -> [u8; N] {
+    let mut padded = [0; N];
+    padded.iter_mut().zip(name.to_bytes()).for_each(|(to, from)| *to = *from);
+    padded
+}
+
+/// Whatever is asked for is not done. Arguments are left alone, whatever they are.
+pub unsafe extern "C" fn unsupported() -> Status {
+    UNSUPPORTED
+}
+
+/// Whatever is asked for needs nothing. Arguments are left alone.
+pub unsafe extern "C" fn nothing() -> Status {
+    OK
 }

@@ -1,14 +1,13 @@
 //! What is entered in UCX's list: a component, its memory domain, its transport.
 
-use crate::abi::{Component, Domain, DomainOps, Function, Link, OK, Status, Table, Transport, UNSUPPORTED};
+use crate::abi::{
+    Component, Domain, DomainOps, Function, Link, OK, Status, Table, Transport, UNSUPPORTED, nothing, padded, unsupported,
+};
 use crate::library::{self, Library, Release};
-use crate::{iface, memory};
+use crate::{NAME, iface, memory};
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::Once;
-
-/// The transport's name, as in `UCX_TLS`, and its device's.
-pub const NAME: &CStr = c"ginnel";
 
 /// Enters the transport in this UCX's list, once.
 pub fn register(library: &'static Library) {
@@ -73,22 +72,6 @@ const SETTINGS: usize = 64;
 
 /// The one domain: there is nothing in it that could differ.
 static DOMAIN: std::sync::atomic::AtomicPtr<Domain> = std::sync::atomic::AtomicPtr::new(null_mut());
-
-pub fn padded<const N: usize>(name: &CStr) -> [u8; N] {
-    let mut padded = [0; N];
-    padded.iter_mut().zip(name.to_bytes()).for_each(|(to, from)| *to = *from);
-    padded
-}
-
-/// Whatever is asked for is not done. Arguments are left alone, whatever they are.
-pub unsafe extern "C" fn unsupported() -> Status {
-    UNSUPPORTED
-}
-
-/// Whatever is asked for needs nothing. Arguments are left alone.
-pub unsafe extern "C" fn nothing() -> Status {
-    OK
-}
 
 unsafe extern "C" fn open(_: *mut c_void, _: *const i8, _: *const c_void, domain: *mut *mut Domain) -> Status {
     memory::open();

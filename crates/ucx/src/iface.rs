@@ -1,71 +1,22 @@
-//! Interfaces: each is an endpoint of its own in the segment, and has UCX's base structure in
-//! front.
+//! Interfaces: opened, asked what they can do, making progress.
 
 use crate::abi::{
-    Addresses, BUSY, Bandwidth, BaseInterface, FETCHED, Function, IN_PROGRESS, INVALID_PARAM, IO_ERROR, InterfaceAttributes,
-    InterfaceOps, InternalOps, NO_MEMORY, OK, POSTED, PROGRESS, Status, UNSUPPORTED, event, flag,
+    Addresses, BUSY, Bandwidth, BaseInterface, FETCHED, Function, IN_PROGRESS, IO_ERROR, InterfaceAttributes, InterfaceOps,
+    InternalOps, NO_MEMORY, OK, POSTED, PROGRESS, Status, UNSUPPORTED, event, flag, nothing, unsupported,
 };
-use crate::component::{nothing, unsupported};
-use crate::ep::{self, Waiting};
+use crate::ep;
+use crate::join::join;
 use crate::library::{self, Library, Release};
+use crate::objects::{Interface, Waiting};
 use crate::rest;
-use ginnel_fabric::Error;
-use ginnel_fabric::active::{Active, Key, LONGEST, Taken, parse_key};
-use ginnel_region::Config;
+use ginnel_fabric::active::{Active, LONGEST, Taken};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many messages one call of progress hands on.
 const TURN: u32 = 32;
-
-/// An interface. UCX knows it by its base, which is its beginning.
-#[repr(C)]
-pub struct Interface {
-    base: UnsafeCell<BaseInterface>,
-    active: UnsafeCell<Active>,
-    pub waiting: Waiting,
-    /// Progress is being made: a handler that asks for it again gets none.
-    within: Cell<bool>,
-    /// Somebody polls the descriptor.
-    armed: AtomicBool,
-    /// The thread that makes progress on it: see [`rest`].
-    pub owner: AtomicU64,
-    /// Several threads use it at once, by UCX's lock.
-    pub at_once: bool,
-}
-
-impl Interface {
-    /// # Safety
-    /// UCX's rules: the base of an open interface, of a thread that may use it.
-    #[inline]
-    pub unsafe fn of<'a>(base: *mut BaseInterface) -> &'a Self {
-        // SAFETY: the caller's promise; the interface begins with its base.
-        unsafe { &*base.cast::<Self>() }
-    }
-
-    /// The engine. Whoever follows the pointer lets go of it before anything else of UCX is called.
-    #[inline]
-    pub fn active(&self) -> *mut Active {
-        self.active.get()
-    }
-
-    /// Does it wait for room? Then it is not to sleep for long.
-    pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Does somebody poll its descriptor?
-    pub fn is_armed(&self) -> bool {
-        self.armed.load(Ordering::Relaxed)
-    }
-
-    fn base(&self) -> *mut BaseInterface {
-        self.base.get()
-    }
-}
 
 /// The table of functions. UCX copies it into each interface.
 fn ops(library: &Library) -> InterfaceOps {
@@ -139,25 +90,6 @@ fn internal_ops(library: &Library) -> *const InternalOps {
         })
     });
     &raw const kept.0
-}
-
-/// The job's key, by which ranks that `ginnel mpirun` started know each other's messages.
-fn key() -> Result<Option<Key>, Status> {
-    let Some(text) = std::env::var_os("GINNEL_JOB_KEY").filter(|text| !text.is_empty()) else { return Ok(None) };
-    match text.to_str().and_then(parse_key) {
-        Some(key) => Ok(Some(key)),
-        None => {
-            eprintln!("ginnel: GINNEL_JOB_KEY is to be 32 hexadecimal digits");
-            Err(INVALID_PARAM)
-        }
-    }
-}
-
-/// Joins the segment, in whatever way.
-pub fn join<T>(open: impl FnOnce(&Path, &Config, Option<Key>) -> Result<T, Error>) -> Result<T, Status> {
-    let key = key()?;
-    let joined = ginnel_fabric::node::join_default(|path, config| open(path, config, key));
-    joined.map_err(|why| why.map_or(IO_ERROR, ep::status_of))
 }
 
 pub unsafe extern "C" fn open(

@@ -17,8 +17,11 @@
 //! | [`library`] | functions of the UCX that is there |
 //! | [`component`] | what is entered in UCX's list: component, memory domain, transport |
 //! | [`memory`] | memory in the segment, for puts, gets and operations without messages |
+//! | [`objects`] | an interface and an endpoint, and the requests that wait for room |
 //! | [`iface`] | interfaces: opened, asked what they can do, making progress |
-//! | [`ep`] | endpoints: messages, and requests that wait for room |
+//! | [`ep`] | endpoints: messages |
+//! | [`join`] | joining the segment, by the job's key |
+//! | [`status`] | what UCX hears of what failed |
 //! | [`refused`] | what a rank does about messages that are not taken |
 //! | [`rest`] | what a thread does while nothing comes |
 //!
@@ -31,12 +34,18 @@ mod abi;
 mod component;
 mod ep;
 mod iface;
+mod join;
 mod library;
 mod memory;
+mod objects;
 mod refused;
 mod rest;
+mod status;
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+
+/// The transport's name, as in `UCX_TLS`, and its device's.
+const NAME: &CStr = c"ginnel";
 
 /// The call by which UCX's upper layers ask for all transports: enters this one first.
 ///

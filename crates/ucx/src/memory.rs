@@ -5,13 +5,14 @@
 //! A remote key is the distance from where memory lies for its owner to where it lies here, as for
 //! UCX's own shared memory: its functions for that are used.
 
+use crate::NAME;
 use crate::abi::{
     Domain, DomainAttributes, DomainAttributes2, DomainOps, Function, HOST_MEMORY, INVALID_PARAM, NO_MEMORY, OK, Status,
-    UNREACHABLE, domain_flag,
+    UNREACHABLE, domain_flag, padded, unsupported,
 };
-use crate::component::{NAME, padded, unsupported};
-use crate::iface;
+use crate::join::join;
 use crate::library;
+use crate::status::status_of;
 use ginnel_fabric::shared::{Piece, Place, Pool};
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ fn opened() -> MutexGuard<'static, Opened> {
 fn with_pool<R>(ask: impl FnOnce(&Pool) -> Result<R, Status>) -> Result<R, Status> {
     let mut opened = opened();
     if opened.pool.is_none() {
-        opened.pool = Some(iface::join(|path, config, key| Pool::open(path, config, ginnel_fabric::active::job_of(key.as_ref())))?);
+        opened.pool = Some(join(|path, config, key| Pool::open(path, config, ginnel_fabric::active::job_of(key.as_ref())))?);
     }
     opened.pool.as_ref().map_or(Err(NO_MEMORY), ask)
 }
@@ -120,7 +121,7 @@ unsafe extern "C" fn allocate(
 ) -> Status {
     // SAFETY: UCX's rules.
     let wanted = unsafe { *len } as u64;
-    let piece = match with_pool(|pool| pool.allocate(wanted).map_err(crate::ep::status_of)) {
+    let piece = match with_pool(|pool| pool.allocate(wanted).map_err(status_of)) {
         Ok(piece) => piece,
         Err(status) => return status,
     };

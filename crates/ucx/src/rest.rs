@@ -13,7 +13,7 @@
 //! while progress is made, and the others spin for it. Whoever sleeps then, or lets others run, lets
 //! them spin: so nobody does.
 
-use crate::iface::Interface;
+use crate::objects::Interface;
 use ginnel_fabric::idle::{Idle, Rest};
 use ginnel_region::sys;
 use smallvec::SmallVec;

@@ -6,7 +6,7 @@
 
 use super::tests::{KEY, Place, bytes, pair_of, send, taken};
 use super::{Active, Error, HANDLERS, LONGEST, RING, Refused};
-use crate::node::EndpointId;
+use crate::layout::EndpointId;
 use ginnel_region::PAGE;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -11,7 +11,8 @@
 
 use super::{HANDLERS, LONGEST};
 use crate::frame::Kind;
-use crate::node::{EndpointId, Node};
+use crate::layout::EndpointId;
+use crate::node::Node;
 use crate::pair::{Got, Reader};
 use crate::seal::{Key, Seal};
 use ginnel_region::sys::Fd;

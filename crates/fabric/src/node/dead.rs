@@ -1,9 +1,11 @@
 //! Memory of the dead.
 
-use super::{ENDPOINT, FIFO, JOB, c_path, fifo_name, guard, head_of, lives, reopen, wake_directory, word};
+use super::{c_path, fifo_name, guard, lives, reopen, wake_directory};
 use crate::Error;
-use crate::pair::{self, PAIR};
-use crate::shared::owner_of;
+use crate::layout::endpoint::{ENDPOINT, FIFO, JOB};
+use crate::layout::memory::owner_of;
+use crate::layout::pair::{self, PAIR};
+use crate::layout::{head_of, word};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Head, Segment};
 use std::collections::HashSet;

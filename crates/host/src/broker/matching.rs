@@ -16,6 +16,7 @@
 
 mod shares;
 
+use crate::prover::numbers::Place;
 use ginnel_tcp::broker::Verdict;
 use ginnel_tcp::proof::Numbers;
 pub use shares::CLIENTS_OF_USER;
@@ -31,23 +32,6 @@ const SAME: usize = 4;
 
 /// A process that asks: its connection to the broker.
 pub type Client = u64;
-
-/// Where an end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Which user namespace owns the network that it is in.
-    pub owner: u32,
-    /// The network itself, if the end's addresses are such that the other one must be in it, too.
-    pub within: Option<u64>,
-}
-
-impl Place {
-    /// May the other end of a connection that has one end here be there?
-    fn may_reach(self, other: Self) -> bool {
-        let apart = self.within.zip(other.within).is_some_and(|(one, other)| one != other);
-        self.owner == other.owner && !apart
-    }
-}
 
 /// One end that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

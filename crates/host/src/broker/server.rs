@@ -7,10 +7,10 @@
 //! of the broker's user, so a process that has not read all is given no memory: it is waited for,
 //! for a moment.
 
-use super::matching::{Client, End, Introduced, Matching, Pair, Place, Refusal};
+use super::matching::{Client, End, Introduced, Matching, Pair, Refusal};
 use super::{lines, memory};
 use crate::log;
-use crate::prover::numbers::Reader;
+use crate::prover::numbers::{Place, Reader};
 use crate::prover::server::{Lines, PAUSE, STACK};
 use crate::prover::turn_away::TurnAway;
 use crate::sockets::has_read_all;

@@ -2,7 +2,6 @@
 
 use super::bpf;
 use super::program::{self, Counts};
-use crate::broker::matching::Place;
 use anyhow::{Context, Result, ensure};
 use ginnel_tcp::proof::Numbers;
 use std::fs::File;
@@ -14,6 +13,24 @@ use std::path::Path;
 /// How often the counts are read until two agree. They are read while the kernel may change them:
 /// a number of one moment and a count of the next would give a number that is none.
 const TRIES: usize = 16;
+
+/// Where an end of a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which user namespace owns the network that it is in.
+    pub owner: u32,
+    /// The network itself, if the end's addresses are such that the other one must be in it, too.
+    pub within: Option<u64>,
+}
+
+impl Place {
+    /// May the other end of a connection that has one end here be there?
+    #[must_use]
+    pub fn may_reach(self, other: Self) -> bool {
+        let apart = self.within.zip(other.within).is_some_and(|(one, other)| one != other);
+        self.owner == other.owner && !apart
+    }
+}
 
 /// Reads the numbers of sockets that this process has.
 #[derive(Debug)]

@@ -23,11 +23,8 @@ mod socket;
 
 use super::lock::Lock;
 use super::page;
-use crate::joined::Joined;
-use crate::node::Node;
-use crate::waiter::Waiter;
+use ginnel_region::Segment;
 use ginnel_region::sys::{self, Fd};
-use ginnel_region::{Owner, Use};
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
@@ -122,6 +119,18 @@ impl Line {
         }
     }
 
+    /// `taker` sleeps on it no more. One that is lost is closed. Nothing where it was [given
+    /// back](Lines::give_back_of) before: it may be another's by now.
+    fn give_back(&self, taker: u64, on_descriptor: fn(i32, bool)) {
+        if self.taker.load(Acquire) != taker {
+            return;
+        }
+        if self.lost.load(Acquire) {
+            self.close(on_descriptor, false);
+        }
+        let _ = self.taker.compare_exchange(taker, 0, AcqRel, Relaxed);
+    }
+
     /// `in_child`: in a child of fork, whose parent goes on with it.
     fn close(&self, on_descriptor: fn(i32, bool), in_child: bool) {
         let taken = self.lock.with(|| self.fd.swap(-1, AcqRel)).unwrap_or(-1);
@@ -185,6 +194,22 @@ impl Lines {
         line.and_then(|line| line.with(socket::ring)) == Some(true)
     }
 
+    /// Takes a line for one who sleeps on a waiter of its own segment, which has the page `own`.
+    /// `make_page` makes the waiter's page of a line, which it keeps. `None`: there is none that is
+    /// free.
+    pub(crate) fn take(&self, own: u32, make_page: impl FnOnce(usize) -> Option<u32>) -> Option<Ear> {
+        let mut fit = (0..).zip(&self.lines).filter(|(_, line)| line.is_fit());
+        let (number, line, taker) = fit.find_map(|(number, line)| Some((number, line, line.take(own)?)))?;
+        if line.page.load(Relaxed) == 0 {
+            let Some(page) = make_page(number) else {
+                line.give_back(taker, self.on_descriptor);
+                return None;
+            };
+            line.page.store(page, Relaxed);
+        }
+        Some(Ear { number, taker })
+    }
+
     /// The page, in the own segment, of the waiter of who sleeps here by the waiter with this page.
     /// `None`: it is none of this process's.
     pub(crate) fn taker_of(&self, page: u32) -> Option<u32> {
@@ -224,30 +249,12 @@ impl Drop for Lines {
     }
 }
 
-impl Joined {
-    /// Takes a line of this pair's for one who sleeps on `own`, a waiter of its own segment. `None`:
-    /// there is none that is free.
-    #[must_use]
-    pub fn take_line(&self, node: &Node, own: Waiter) -> Option<Ear> {
-        let mut fit = (0..).zip(&self.lines.lines).filter(|(_, line)| line.is_fit());
-        let (number, taker) = fit.find_map(|(number, line)| Some((number, line.take(own.page())?)))?;
-        let ear = Ear { number, taker };
-        if ear.line(self)?.page.load(Relaxed) == 0 {
-            let Some(page) = self.make_page(node, number) else {
-                ear.give_back(self);
-                return None;
-            };
-            ear.line(self)?.page.store(page, Relaxed);
-        }
-        Some(ear)
-    }
-
-    /// Makes the waiter's page of a line, which it keeps.
-    fn make_page(&self, node: &Node, number: usize) -> Option<u32> {
-        let head = self.segment.claim_head(Owner::new(self.member, Use::Waiter)).ok()?;
-        self.segment.clear(head.page());
-        page::made(&self.segment, head, node.me(), number as u64, 0).then(|| head.page())
-    }
+/// A pair whose lines wake this process: its memory, and this process's ends of its lines.
+pub trait OfPair {
+    /// The memory.
+    fn segment(&self) -> &Segment;
+    /// The lines.
+    fn lines(&self) -> &Lines;
 }
 
 /// A line that somebody of this process has taken, to be woken by.
@@ -259,41 +266,41 @@ pub struct Ear {
 }
 
 impl Ear {
-    fn line(self, pair: &Joined) -> Option<&Line> {
-        pair.lines.lines.get(self.number)
+    fn line(self, pair: &impl OfPair) -> Option<&Line> {
+        pair.lines().lines.get(self.number)
     }
 
-    fn page(self, pair: &Joined) -> u32 {
+    fn page(self, pair: &impl OfPair) -> u32 {
         self.line(pair).map_or(0, |line| line.page.load(Relaxed))
     }
 
     /// What becomes readable when the other process rings; -1: nothing any more.
     #[must_use]
-    pub fn fd(self, pair: &Joined) -> i32 {
+    pub fn fd(self, pair: &impl OfPair) -> i32 {
         self.line(pair).map_or(-1, |line| line.fd.load(Relaxed))
     }
 
     /// The wish to be woken by it with `bit`.
     #[must_use]
-    pub fn want(self, pair: &Joined, bit: u16) -> Want {
+    pub fn want(self, pair: &impl OfPair, bit: u16) -> Want {
         Want::Waiter { page: self.page(pair), bit }
     }
 
     /// It rang for nothing too often, or the other process is gone: it is to be given back, and what
     /// was armed with it armed anew.
     #[must_use]
-    pub fn is_lost(self, pair: &Joined) -> bool {
+    pub fn is_lost(self, pair: &impl OfPair) -> bool {
         !self.line(pair).is_some_and(Line::is_fit)
     }
 
-    /// See [`Waiter::sleeping`].
-    pub fn sleeping(self, pair: &Joined) {
-        page::sleeping(&pair.segment, self.page(pair));
+    /// See [`crate::Waiter::sleeping`].
+    pub fn sleeping(self, pair: &impl OfPair) {
+        page::sleeping(pair.segment(), self.page(pair));
     }
 
     /// Awake again. `told`: the kernel told the caller of it, who [empties](Self::empty) it.
-    pub fn awake(self, pair: &Joined, told: bool) {
-        if page::awake(&pair.segment, self.page(pair))
+    pub fn awake(self, pair: &impl OfPair, told: bool) {
+        if page::awake(pair.segment(), self.page(pair))
             && !told
             && let Some(line) = self.line(pair)
         {
@@ -302,7 +309,7 @@ impl Ear {
     }
 
     /// The kernel told of it: reads it empty.
-    pub fn empty(self, pair: &Joined) {
+    pub fn empty(self, pair: &impl OfPair) {
         if let Some(line) = self.line(pair) {
             line.empty();
             line.count(line.news.swap(false, Relaxed));
@@ -312,14 +319,14 @@ impl Ear {
     /// Is any bit set?
     #[must_use]
     #[inline]
-    pub fn any(self, pair: &Joined) -> bool {
-        !self.is_lost(pair) && page::has_news(&pair.segment, self.page(pair))
+    pub fn any(self, pair: &impl OfPair) -> bool {
+        !self.is_lost(pair) && page::has_news(pair.segment(), self.page(pair))
     }
 
     /// Takes every bit that is set, and calls `each` with it. Has something come for any?
-    pub fn take(self, pair: &Joined, mut each: impl FnMut(u32) -> bool) {
+    pub fn take(self, pair: &impl OfPair, mut each: impl FnMut(u32) -> bool) {
         let mut news = false;
-        page::take(&pair.segment, self.page(pair), |bit| news |= each(bit));
+        page::take(pair.segment(), self.page(pair), |bit| news |= each(bit));
         if let Some(line) = self.line(pair) {
             line.count(news);
             line.news.fetch_or(news, Relaxed);
@@ -328,12 +335,9 @@ impl Ear {
 
     /// Nobody sleeps on it any more. One that is lost is closed. Nothing where it was [given
     /// back](Lines::give_back_of) before: it may be another's by now.
-    pub fn give_back(self, pair: &Joined) {
-        if let Some(line) = self.line(pair).filter(|line| line.taker.load(Acquire) == self.taker) {
-            if line.lost.load(Acquire) {
-                line.close(pair.lines.on_descriptor, false);
-            }
-            let _ = line.taker.compare_exchange(self.taker, 0, AcqRel, Relaxed);
+    pub fn give_back(self, pair: &impl OfPair) {
+        if let Some(line) = self.line(pair) {
+            line.give_back(self.taker, pair.lines().on_descriptor);
         }
     }
 }

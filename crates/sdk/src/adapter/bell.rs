@@ -3,7 +3,7 @@
 //! every ring in whatever poll or epoll set it stands.
 
 use crate::descriptors::Own;
-use crate::segment::Inner;
+use crate::joined::Inner;
 use crate::{Error, Result, Segment};
 use ginnel_node::Waiter;
 use ginnel_region::Party;

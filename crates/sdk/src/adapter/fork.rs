@@ -6,7 +6,7 @@
 //! it likes there, and its parent goes on. Where the segment is no file of this kernel, there are no
 //! copies: the child is to leave its parent's objects alone.
 
-use crate::segment::Inner;
+use crate::joined::Inner;
 use ginnel_region::{Extent, sys};
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, Once};

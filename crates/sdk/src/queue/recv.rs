@@ -8,7 +8,8 @@ use super::layout::{
 };
 use crate::object::Object;
 use crate::raw::Area;
-use crate::wait::{self, Deadline, SLICE, Sleeper, watched};
+use crate::sleeper::{SLICE, Sleeper, take_wish_back};
+use crate::wait::{self, Deadline, watched};
 use crate::{Error, Kind, Result, Segment};
 use ginnel_region::Party;
 use std::cell::{Cell as Slot, OnceCell, RefCell};
@@ -385,7 +386,7 @@ impl Drop for Receiver {
         }
         let want = self.object.words.word(WANT_DATA);
         if let Some(watch) = self.watch.take() {
-            wait::take_wish_back(want, watch.wish());
+            take_wish_back(want, watch.wish());
             watch.retire(presence);
         }
         if presence.check_all().is_err() {

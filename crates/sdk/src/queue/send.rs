@@ -7,7 +7,8 @@ use super::layout::{
 };
 use super::{Loan, WhenFull, pages};
 use crate::object::Object;
-use crate::wait::{self, Deadline, Sleeper, watched};
+use crate::sleeper::{Sleeper, take_wish_back};
+use crate::wait::{self, Deadline, watched};
 use crate::{Error, Kind, Result, Segment};
 use ginnel_region::Party;
 use ginnel_ring::park;
@@ -280,7 +281,7 @@ impl Drop for Sender {
             return;
         }
         if let Some(watch) = self.watch.take() {
-            wait::take_wish_back(self.want(), watch.wish());
+            take_wish_back(self.want(), watch.wish());
             watch.retire(presence);
         }
         if presence.check_all().is_ok() {

@@ -11,6 +11,7 @@
 use super::set::Set;
 use super::sleepers::Sleeper;
 use super::{Answer, No, Waiting, no};
+use crate::sleeper::{self, SLICE, put_wish, take_wish_back};
 use crate::wait::{self, Deadline};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,7 +22,7 @@ struct Asleep {
     id: u64,
     set: Arc<Set>,
     of: Sleeper,
-    waiter: Option<wait::Sleeper>,
+    waiter: Option<sleeper::Sleeper>,
 }
 
 struct List(RefCell<Vec<Asleep>>);
@@ -111,7 +112,7 @@ pub(super) fn sleep(
 
 fn until_done(
     id: u64,
-    inner: &'static crate::segment::Inner,
+    inner: &'static crate::joined::Inner,
     deadline: Deadline,
     waiting: &Waiting<'_>,
 ) -> Answer<()> {
@@ -129,7 +130,7 @@ fn until_done(
             None => return Ok(()),
         };
         let fd = crate::raw::borrow(fd);
-        let interrupted = crate::raw::sleep_among_signals(fd, left.min(wait::SLICE), waiting.mask);
+        let interrupted = crate::raw::sleep_among_signals(fd, left.min(SLICE), waiting.mask);
         if with(id, |asleep| asleep.has_slept()).unwrap_or(true) {
             return Ok(());
         }
@@ -148,7 +149,7 @@ impl Asleep {
     fn before_sleep(&mut self, deadline: Deadline) -> Answer<Option<Duration>> {
         let presence = self.set.object.presence();
         if let Some(waiter) = &self.waiter {
-            wait::put_wish(self.set.wish_of(&self.of), waiter.wish());
+            put_wish(self.set.wish_of(&self.of), waiter.wish());
             waiter.sleeping(presence);
         }
         if self.is_done() {
@@ -181,7 +182,7 @@ impl Asleep {
     fn awake(&mut self) {
         let presence = self.set.object.presence();
         if let Some(waiter) = self.waiter.take() {
-            wait::take_wish_back(self.set.wish_of(&self.of), waiter.wish());
+            take_wish_back(self.set.wish_of(&self.of), waiter.wish());
             waiter.awake(presence);
             self.set.object.inner.sleepers.give_back(waiter, presence);
         }

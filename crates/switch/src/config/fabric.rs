@@ -2,7 +2,7 @@
 
 use super::read::Reader;
 use super::{ConfigError, MAX_MACS, PortConfig, check_name};
-use crate::hosts::handshake::Secret;
+use crate::secret::Secret;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,11 +1,12 @@
 //! Giving frames to ports, and telling their guests.
 
-use super::{Frame, Scratch};
+use super::Frame;
 use crate::counters::Reason;
 use crate::log;
 use crate::offload;
 use crate::port::{Link, Port, header_len};
 use crate::ring::{Memory, Refused, Ring, Slices};
+use crate::scratch::Scratch;
 use crate::seat::Seat;
 use crate::switch::{Sender, Switch};
 use crate::tap::Tap;

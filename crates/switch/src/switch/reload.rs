@@ -6,13 +6,11 @@ use crate::config::{Config, PortConfig};
 use crate::places::{Places, take_away};
 use crate::port::{Link, Port};
 use crate::reload::{Outcome, link};
+use crate::seat::GONE;
 use crate::vhost::Limits;
 use anyhow::Context;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// What is said to whom stood at a port that is no more.
-pub(crate) const GONE: &str = "it is no more in the configuration";
 
 impl Switch {
     /// Has the ports and hosts of this configuration from now on, and opens none: what is new is in

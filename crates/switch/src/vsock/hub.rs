@@ -6,12 +6,12 @@ use super::machine::{Machine, RECEIVES, SENDS, Shown};
 use super::packet::{HEADER, HOST, Header, Op, STREAM};
 use super::reload::{Heard, Orders};
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::places::Places;
 use crate::poller::{Poller, Token};
 use crate::rests::Rests;
 use crate::ring::{Room, Slices};
-use crate::switch::Clock;
 use crate::vhost::Limits;
 use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;

@@ -4,8 +4,6 @@
 pub const HEADER: usize = 44;
 /// The host's context id.
 pub const HOST: u64 = 2;
-/// The least context id of a machine.
-pub const FIRST: u32 = 3;
 /// `VIRTIO_VSOCK_TYPE_STREAM`.
 pub const STREAM: u16 = 1;
 /// In a SHUTDOWN: whoever sends it receives no more, sends no more.

@@ -7,7 +7,7 @@ use crate::config::VsockConfig;
 use crate::places::{Place, Places, take_away};
 use crate::poller::Token;
 use crate::reload::Pending;
-use crate::seat::shut;
+use crate::seat::{GONE, shut};
 use crate::vhost::{Limits, Model};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -214,11 +214,11 @@ impl Hub {
     /// A machine is there no more. Its number is given to another only once nothing of its
     /// connections is left ([`Self::free_number`]): others may still be told of those.
     fn remove(&mut self, index: u32) {
-        self.detach(index, crate::switch::GONE);
+        self.detach(index, GONE);
         let poller = self.poller.clone();
         let Some(machine) = self.machine(index) else { return };
         machine.gone = true;
-        machine.seat.close(&poller, crate::switch::GONE);
+        machine.seat.close(&poller, GONE);
         let config = machine.config.clone();
         self.close_door(index, &config);
         take_away(&config.socket);

@@ -2,6 +2,7 @@
 
 use crate::layout::STAMPS;
 use crate::proof::exchange::{Begun, SHARE};
+use crate::tuple::Tuple;
 use ginnel_node::processes::{Lock, Processes};
 use ginnel_region::sys;
 use std::fmt;
@@ -256,52 +257,6 @@ pub mod attention {
     pub const TOKEN_OWED: u32 = 4;
     /// This direction was frozen and is to be re-sent.
     pub const RESEND: u32 = 8;
-}
-
-/// (label of the address space, local address and port, remote address and port); IPv4 as mapped
-/// IPv6.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuple {
-    /// Which address space: 0 the segment's, else a network namespace's cookie (loopback).
-    pub label: u64,
-    /// This end: 16 bytes of address.
-    pub local: [u8; 16],
-    /// This end's port.
-    pub local_port: u16,
-    /// The other end.
-    pub remote: [u8; 16],
-    /// The other end's port.
-    pub remote_port: u16,
-}
-
-impl Tuple {
-    /// As six words: label, local address, remote address (high half first), both ports.
-    #[must_use]
-    pub fn words(&self) -> [u64; 6] {
-        let half = |bytes: &[u8; 16], at: usize| bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
-        [
-            self.label,
-            half(&self.local, 0),
-            half(&self.local, 8),
-            half(&self.remote, 0),
-            half(&self.remote, 8),
-            u64::from(self.local_port) << 16 | u64::from(self.remote_port),
-        ]
-    }
-
-    /// From [`Self::words`]; what is more than a port holds is cut off.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "ports are cut out of the last word")]
-    pub fn of_words([label, local_high, local_low, remote_high, remote_low, ports]: [u64; 6]) -> Self {
-        let address = |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
-        Self {
-            label,
-            local: address(local_high, local_low),
-            local_port: (ports >> 16) as u16,
-            remote: address(remote_high, remote_low),
-            remote_port: ports as u16,
-        }
-    }
 }
 
 /// The writer's private state, under its lock.

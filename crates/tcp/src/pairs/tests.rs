@@ -1,9 +1,13 @@
 use super::*;
 use crate::attach::tests::attached;
-use crate::rendezvous::{self, Found};
+use crate::ledger::{Stage, Tuple, flag};
+use crate::rendezvous::{self, Entry, Found, state};
+use crate::{Attachment, Endpoint};
+use ginnel_node::processes::ProcessFlags;
 use ginnel_region::{Segment, sys};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// As the broker makes it.
 pub(in crate::pairs) fn memory() -> File {

@@ -9,7 +9,7 @@
 //! it asks nobody for [`PAUSE`], so that a prover that stands still costs next to nothing.
 
 use super::{Claim, Unproven};
-use crate::settle::tuple_of;
+use crate::tuple::tuple_of;
 use crate::unix;
 use ginnel_region::sys::{self, Fd};
 use std::ffi::OsStr;

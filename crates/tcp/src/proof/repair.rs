@@ -85,7 +85,7 @@ impl Repaired {
 mod tests {
     use super::super::{Claim, can_prove_by_itself};
     use super::*;
-    use crate::ledger::Tuple;
+    use crate::tuple::Tuple;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;

@@ -1,4 +1,6 @@
 use super::*;
+use crate::Waiter;
+use crate::joined::Joined;
 use crate::node::tests::node_in;
 use crate::waiter::Rung;
 use ginnel_region::Segment;

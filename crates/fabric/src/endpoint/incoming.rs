@@ -5,7 +5,7 @@
 //! The payload of [`Kind::Apply`]: 8 bytes (operation, element, two bytes 0, 32 bits the number of
 //! elements), the operands, and for an operation that compares what to compare with.
 
-use crate::endpoint::Endpoint;
+use super::Endpoint;
 use crate::frame::{Frame, Kind, flag};
 use crate::matching::{Buffers, Early, Place};
 use crate::memory::{self, Element, Memory};
@@ -23,7 +23,7 @@ const STRANGER_BYTES: usize = 1 << 20;
 const STRANGER_ANSWERS: usize = 64;
 
 /// Where frames from another endpoint come from.
-pub(crate) struct Incoming {
+pub(super) struct Incoming {
     pub reader: Reader,
     /// The way back.
     pub back: u32,
@@ -42,7 +42,7 @@ impl Incoming {
 impl Endpoint {
     /// Takes frames of every peer. True: there were some.
     #[inline]
-    pub(crate) fn take_frames(&mut self, memory: &Memory) -> bool {
+    pub(super) fn take_frames(&mut self, memory: &Memory) -> bool {
         let (mut news, mut at) = (false, 0);
         // There may be fewer each time: whoever is given up takes with it what the dead have left.
         while at < self.incoming.len() {
@@ -153,7 +153,7 @@ impl Endpoint {
     }
 
     /// A message that was offered has its place: asks for it.
-    pub(crate) fn take_offer(&mut self, tagged: bool, place: Place, early: &Early) {
+    pub(super) fn take_offer(&mut self, tagged: bool, place: Place, early: &Early) {
         let back = self.peer_of(early.from);
         let wanted = early.len.min(place.buffers.len());
         let (from, tag, data, len) = (early.from, early.tag, early.data, early.len);
@@ -284,7 +284,7 @@ impl Endpoint {
     }
 
     /// Puts as many pieces of a request as there is room for. True: that was the last of them.
-    pub(crate) fn push_or_give(&mut self, number: u64, memory: &Memory) -> bool {
+    pub(super) fn push_or_give(&mut self, number: u64, memory: &Memory) -> bool {
         let eager = self.eager();
         while let Some(Request::Giving { to, theirs, key, address, at, end }) = self.requests.get_mut(number) {
             let (len, to, theirs, from) = ((*end - *at).min(eager), *to, *theirs, *at);
@@ -335,7 +335,7 @@ impl Endpoint {
     }
 
     /// Lets go of pairs whose writers are gone and of which nothing is unread.
-    pub(crate) fn release_left(&mut self) {
+    pub(super) fn release_left(&mut self) {
         let mut at = 0;
         while at < self.incoming.len() {
             let incoming = &self.incoming[at];

@@ -1,8 +1,8 @@
 //! What an endpoint's owner asks of others: to take messages, to have their memory written, read
 //! and changed.
 
+use super::Endpoint;
 use crate::Error;
-use crate::endpoint::Endpoint;
 use crate::frame::{Frame, Kind, WORDS, flag};
 use crate::matching::{Buffers, Token};
 use crate::operation::{Event, EventKind, Message, Request, Sent};
@@ -163,7 +163,7 @@ impl Endpoint {
     }
 
     /// Puts as many pieces of a request as there is room for. True: that was the last of them.
-    pub(crate) fn push(&mut self, number: u64) -> bool {
+    pub(super) fn push(&mut self, number: u64) -> bool {
         let (node, tuning, eager) = (&self.node, self.tuning, self.eager());
         let Some(request) = self.requests.get_mut(number) else { return true };
         let (sent, done) = match request {

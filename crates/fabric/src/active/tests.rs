@@ -1,7 +1,7 @@
 //! Ends of one process in one segment, which know nothing of being in one process.
 
 use super::*;
-use crate::node::EndpointId;
+use crate::layout::EndpointId;
 use ginnel_region::PAGE;
 use std::sync::atomic::Ordering;
 

@@ -1,10 +1,10 @@
 //! What an endpoint's owner asks of messages to it.
 
+use super::Endpoint;
 use crate::Error;
-use crate::endpoint::Endpoint;
 use crate::frame::{Frame, Kind};
+use crate::layout::EndpointId;
 use crate::matching::{Buffers, Early, Place, Posted, Token};
-use crate::node::EndpointId;
 use crate::operation::{Event, EventKind, Failure};
 
 impl Endpoint {
@@ -57,7 +57,7 @@ impl Endpoint {
 
     /// A message has been received whole: says so to the owner, and to the sender if it wants to
     /// hear.
-    pub(crate) fn received(
+    pub(super) fn received(
         &mut self,
         tagged: bool,
         place: &Place,

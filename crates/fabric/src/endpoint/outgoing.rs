@@ -1,11 +1,12 @@
 //! The way to another endpoint: made when it is first needed, and where frames wait that find no
 //! room.
 
+use super::{Endpoint, Tuning};
 use crate::Error;
-use crate::endpoint::{Endpoint, Tuning};
 use crate::frame::{Frame, WORDS};
+use crate::layout::EndpointId;
 use crate::matching::Buffers;
-use crate::node::{EndpointId, Node};
+use crate::node::Node;
 use crate::pair::Writer;
 use ginnel_region::Corrupt;
 use ginnel_region::sys::Fd;
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Where frames to another endpoint go.
-pub(crate) struct Outgoing {
+pub(super) struct Outgoing {
     pub id: EndpointId,
     pub writer: Option<Writer>,
     /// Frames that had no room.
@@ -64,7 +65,7 @@ impl Endpoint {
         peer
     }
 
-    pub(crate) fn peer_of(&mut self, id: EndpointId) -> u32 {
+    pub(super) fn peer_of(&mut self, id: EndpointId) -> u32 {
         *self.out_of.entry(id).or_insert_with(|| {
             self.out.push(Outgoing::new(id));
             self.out.len() as u32 - 1
@@ -73,7 +74,7 @@ impl Endpoint {
 
     /// Makes the way to a peer where there is none yet, and looks whether it may be used now.
     #[inline]
-    pub(crate) fn ready(&mut self, to: u32) -> Result<(), Error> {
+    pub(super) fn ready(&mut self, to: u32) -> Result<(), Error> {
         let out = self.out.get(to as usize).ok_or(Error::Invalid)?;
         if out.gone {
             return Err(Error::Gone);
@@ -85,7 +86,7 @@ impl Endpoint {
     }
 
     #[cold]
-    pub(crate) fn connect(&mut self, to: u32) -> Result<(), Error> {
+    pub(super) fn connect(&mut self, to: u32) -> Result<(), Error> {
         let guard = self.node.guard()?;
         let out = &mut self.out[to as usize];
         let writer = Writer::connect(&guard, &self.node, out.id, self.tuning.ring);
@@ -98,7 +99,7 @@ impl Endpoint {
     }
 
     /// Puts a short frame to a peer, now or as soon as there is room.
-    pub(crate) fn tell(&mut self, to: u32, frame: Frame, payload: &[u8]) {
+    pub(super) fn tell(&mut self, to: u32, frame: Frame, payload: &[u8]) {
         let ready = self.ready(to);
         let Some(out) = self.out.get_mut(to as usize) else { return };
         if ready.is_ok() && out.put(&self.node, &frame, payload, &Buffers::default(), 0, 0) == Ok(true) || out.gone {
@@ -109,7 +110,7 @@ impl Endpoint {
     }
 
     /// Puts what had no room before.
-    pub(crate) fn tell_again(&mut self) {
+    pub(super) fn tell_again(&mut self) {
         for to in 0..self.out.len() as u32 {
             if self.out[to as usize].outbox.is_empty() {
                 continue;
@@ -129,7 +130,7 @@ impl Endpoint {
     }
 
     /// Puts a piece of registered memory.
-    pub(crate) fn put_piece(&mut self, to: u32, frame: &Frame, buffers: &Buffers, len: usize) -> Result<bool, Corrupt> {
+    pub(super) fn put_piece(&mut self, to: u32, frame: &Frame, buffers: &Buffers, len: usize) -> Result<bool, Corrupt> {
         match self.ready(to) {
             Ok(()) => self.out[to as usize].put(&self.node, frame, &[], buffers, 0, len),
             Err(Error::Gone) => Err(Corrupt),
