@@ -16,6 +16,7 @@ mod pairs;
 mod possession;
 mod segments;
 mod servers;
+mod sriov;
 mod switch;
 mod sysv;
 mod vsock;
