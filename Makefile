@@ -10,7 +10,7 @@
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
-#   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, and between two hosts, as one table
+#   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
 #   make bench-cp      ginnel cp beside cp, tar over nc and rsync, as one table
 #   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part), then YCSB (bench-ycsb)
 #   make bench-ycsb    memcached and ginnel-cache under YCSB's load, between namespaces (YCSB_ARGS=--help)

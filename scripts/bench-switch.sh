@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Frames a second through ginnel-switch, from one port to another and back, beside DPDK's testpmd
-# as the forwarder (io: without a look at the frame; mac: with one), in turn, on one processor; the
-# generator is testpmd with virtio_user on another. Then one frame in flight each way: polling, and
+# as the forwarder (io: without a look at the frame; mac: with one) and Open vSwitch over DPDK (it
+# learns addresses, as the switch does), in turn, on one processor; the generator is testpmd with
+# virtio_user on another. Then one frame in flight each way: polling, and
 # asleep between frames. Then two switches as two hosts, by libfabric over TCP on loopback, beside
 # libfabric's own latency. Prints one table; every figure is the median of its rounds.
 #
 #   scripts/bench-switch.sh [ROUNDS]          (3; after `cargo build --release -p ginnel-switch`)
 #
+# Open vSwitch (Debian's openvswitch-switch-dpdk) runs with a database and sockets of its own; it is
+# left out where it is not installed, and where it does not come up, with what it said. No huge
+# pages are needed.
 # FORWARDER_CPU and GENERATOR_CPU (1 and 0) choose the processors, SECONDS_EACH (4) for how long each run
 # is measured. A machine that does something else beside it measures that: compare columns, not runs.
 # Each background job is a process group of its own, and is ended as one.
@@ -20,12 +24,18 @@ switch=${CARGO_TARGET_DIR:-target}/release/ginnel-switch
 command -v dpdk-testpmd >/dev/null || { echo "dpdk-testpmd is missing: scripts/install-deps.sh switch" >&2; exit 1; }
 
 work=$(mktemp -d)
-forwarder=
+ovs=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk
+forwarder= database=
 stop() {
     if [[ -n $forwarder ]]; then
         kill -INT -- "-$forwarder" 2>/dev/null || true
         wait "$forwarder" 2>/dev/null || true
         forwarder=
+    fi
+    if [[ -n $database ]]; then
+        kill -- "-$database" 2>/dev/null || true
+        wait "$database" 2>/dev/null || true
+        database=
     fi
 }
 trap 'stop; rm -rf "$work"' EXIT
@@ -35,6 +45,38 @@ testpmd() {  # cpu prefix arguments…
     shift 2
     timeout --signal=INT --kill-after=5 120 dpdk-testpmd --no-huge -m 512 --no-pci \
         --lcores "0@$cpu,1@$cpu" --file-prefix "$prefix-$$" "$@"
+}
+
+# Open vSwitch with one thread for frames, on the forwarder's processor, and a bridge that learns.
+# --no-huge gives DPDK memory that has no physical addresses, which vhost-user ports do not need;
+# buffers of each port (and not 262144 for all) go into it.
+start_ovs() {
+    export OVS_RUNDIR=$work/ovs OVS_LOGDIR=$work/ovs OVS_DBDIR=$work/ovs OVS_SYSCONFDIR=$work/ovs
+    rm -rf "$work/ovs"
+    mkdir "$work/ovs"
+    ovsdb-tool create "$work/ovs/conf.db" /usr/share/openvswitch/vswitch.ovsschema
+    ovsdb-server "$work/ovs/conf.db" --remote="punix:$work/ovs/db.sock" 2>>"$work/log" &
+    database=$!
+    local tries vsctl=(ovs-vsctl --timeout=30 --db="unix:$work/ovs/db.sock")
+    for tries in $(seq 100); do
+        [[ ! -S $work/ovs/db.sock ]] || break
+        sleep 0.1
+    done
+    "${vsctl[@]}" --no-wait set Open_vSwitch . other_config:dpdk-init=true \
+        "other_config:dpdk-extra=--no-huge --legacy-mem -m 1024 --no-pci --file-prefix ovs-$$" \
+        other_config:per-port-memory=true \
+        "other_config:pmd-cpu-mask=$(printf '%x' $((1 << forwarder_cpu)))" -- \
+        add-br bench -- set bridge bench datapath_type=netdev other_config:mac-table-size=4096
+    # The generator connects to these sockets, as to the others'.
+    "$ovs" "unix:$work/ovs/db.sock" --pidfile="$work/ovs/pid" --log-file="$work/ovs/log" 2>>"$work/log" &
+    forwarder=$!
+    local port
+    for port in a b; do
+        "${vsctl[@]}" add-port bench "$port.sock" -- set interface "$port.sock" type=dpdkvhostuser
+    done
+    for port in a b; do
+        ln -sf "$work/ovs/$port.sock" "$work/$port.sock"
+    done
 }
 
 start() {  # kind: what listens at $work/a.sock and b.sock
@@ -51,14 +93,16 @@ start() {  # kind: what listens at $work/a.sock and b.sock
                 --vdev "net_vhost0,iface=$work/a.sock" --vdev "net_vhost1,iface=$work/b.sock" -- \
                 --total-num-mbufs=16384 --forward-mode="$1" --auto-start \
                 < <(sleep 120) >"$work/log" 2>&1 & ;;
+        ovs) : >"$work/log"; start_ovs ;;
     esac
-    forwarder=$!
+    [[ $1 == ovs ]] || forwarder=$!
     local tries
     for tries in $(seq 100); do
         [[ ! -S $work/a.sock || ! -S $work/b.sock ]] || return 0
         sleep 0.1
     done
     cat "$work/log" >&2
+    stop
     return 1
 }
 
@@ -79,6 +123,13 @@ measure() {  # kind size burst bursts
         ! grep -qa 'testpmd>' "$work/generator" || break
         sleep 0.1
     done
+    # Open vSwitch takes frames once it has noticed both devices, which it does in its own time: what
+    # is sent before is lost, and then nothing is under way.
+    for tries in $(seq 200); do
+        [[ $1 == ovs ]] || break
+        (($(grep -ca 'vHost Device.*has been added' "$work/ovs/log") < 2)) || break
+        sleep 0.1
+    done
     echo "start tx_first $4" >&3
     sleep 1
     echo "show port stats all" >&3
@@ -96,9 +147,20 @@ measure() {  # kind size burst bursts
 
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
-kinds=(switch io mac)
+kinds=(switch io mac) one=(switch asleep io mac)
+if [[ ! -x $ovs ]]; then
+    echo "Open vSwitch: not measured (openvswitch-switch-dpdk is not installed: scripts/install-deps.sh switch)" >&2
+elif ! start ovs; then
+    echo "Open vSwitch: not measured, as it does not come up here" >&2
+else
+    stop
+    kinds+=(ovs) one+=(ovs)
+fi
+declare -A label=([switch]=switch [io]="testpmd io" [mac]="testpmd mac" [ovs]="OVS-DPDK")
 echo "millions of frames a second (both ways together), median of $rounds rounds in turn"
-printf '%-18s %10s %14s %14s\n' "" switch "testpmd io" "testpmd mac"
+printf '%-18s' ""
+for kind in "${kinds[@]}"; do printf ' %12s' "${label[$kind]}"; done
+echo
 for size in 64 1500; do
     for round in $(seq "$rounds"); do
         for kind in "${kinds[@]}"; do
@@ -112,18 +174,15 @@ for size in 64 1500; do
     echo
 done
 echo "microseconds from port to port, one frame in flight each way"
-for kind in switch asleep io mac; do
-    for round in $(seq "$rounds"); do
+label+=([switch]="switch, polling" [asleep]="switch, asleep")
+for round in $(seq "$rounds"); do
+    for kind in "${one[@]}"; do
         measure "$kind" 64 1 1 >>"$work/$kind-one"
     done
 done
-for kind in switch asleep io mac; do
-    label=$kind
-    [[ $kind != switch ]] || label="switch, polling"
-    [[ $kind != asleep ]] || label="switch, asleep"
-    [[ $kind != io && $kind != mac ]] || label="testpmd $kind"
+for kind in "${one[@]}"; do
     # Two frames are under way, so each takes two of the times between frames.
-    median <"$work/$kind-one" | awk -v l="$label" '{ printf "%-18s %10.2f\n", l, $1 ? 2e6 / $1 : 0 }'
+    median <"$work/$kind-one" | awk -v l="${label[$kind]}" '{ printf "%-18s %10.2f\n", l, $1 ? 2e6 / $1 : 0 }'
 done
 
 hosts=${CARGO_TARGET_DIR:-target}/release/examples/hosts

@@ -45,7 +45,8 @@ case $group in
         wanted=("${build[@]}" "${packing[@]}")
         optional=(mmdebstrap=mmdebstrap) ;;
     switch) wanted=("${build[@]}" "${tools[@]}" dpdk-dev=dpdk-testpmd librte-net-virtio23= librte-net-vhost23= librte-mempool-ring23=
-                    libfabric1=) ;;
+                    libfabric1=)
+        optional=(openvswitch-switch-dpdk=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk) ;;
     conformance)
         wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;

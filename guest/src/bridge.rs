@@ -43,8 +43,22 @@ impl Bridge {
     /// Where there is no such guest.
     #[must_use]
     pub fn options(&self, guest: usize) -> Vec<String> {
-        let fd = self.taps[guest].as_raw_fd();
-        let card = format!("virtio-net-pci,netdev=tap,mac=52:54:00:68:00:{:02x}", guest + 1);
-        ["-netdev", &format!("tap,id=tap,fd={fd}"), "-device", &card].map(str::to_owned).to_vec()
+        let card = format!("virtio-net-pci,netdev=tap,mac={}", Self::mac(guest));
+        ["-netdev", &self.netdev(guest, "tap"), "-device", &card].map(str::to_owned).to_vec()
+    }
+
+    /// The hardware address of that card.
+    #[must_use]
+    pub fn mac(guest: usize) -> String {
+        format!("52:54:00:68:00:{:02x}", guest + 1)
+    }
+
+    /// One of the guests' `-netdev` for another card.
+    ///
+    /// # Panics
+    /// Where there is no such guest.
+    #[must_use]
+    pub fn netdev(&self, guest: usize, id: &str) -> String {
+        format!("tap,id={id},fd={}", self.taps[guest].as_raw_fd())
     }
 }

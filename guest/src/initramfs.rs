@@ -24,12 +24,12 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// What every guest has: the first process, busybox, the modules, `ginnel` and its library (but
-    /// not the driver).
+    /// What every guest has: the first process, busybox, the modules and those asked for, `ginnel`
+    /// and its library (but not the driver).
     ///
     /// # Errors
     /// Where something is missing.
-    pub fn base(kernel: &Kernel) -> Result<Self> {
+    pub fn base(kernel: &Kernel, modules: &[String]) -> Result<Self> {
         let mut this = Self { archive: Vec::new(), seen: BTreeSet::new() };
         for directory in ["/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var/log", "/var/lib"] {
             this.directory(directory);
@@ -47,7 +47,7 @@ impl Initramfs {
         for applet in applets.lines().filter(|applet| *applet != "busybox") {
             this.entry(&format!("/bin/{applet}"), SYMLINK, (0, 0), b"/bin/busybox");
         }
-        for (n, module) in kernel.modules()?.iter().enumerate() {
+        for (n, module) in kernel.modules(modules)?.iter().enumerate() {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
             this.file(&format!("{MODULES}/{n:02}-{name}"), 0o644, &fs::read(module)?);
         }

@@ -8,8 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package that depends on the newest kernel.
-const META: &str = "linux-image-cloud-amd64";
+/// What the release of Debian's kernel for clouds ends with, and what that of the full one ends
+/// with, which has the drivers of real devices.
+const CLOUD: &str = "-cloud-amd64";
+const FULL: &str = "-amd64";
 /// What a guest needs to find its network card and its agent's port, in the order in which it is
 /// loaded. What is built in has no file.
 const MODULES: [&str; 12] = [
@@ -43,19 +45,34 @@ impl Kernel {
     /// # Errors
     /// Where there is none, or no network.
     pub fn fetch() -> Result<Self> {
+        Self::fetch_of(CLOUD)
+    }
+
+    /// The same of the kernel that has drivers of real devices too, such as igb.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn fetch_full() -> Result<Self> {
+        Self::fetch_of(FULL)
+    }
+
+    fn fetch_of(kind: &str) -> Result<Self> {
         let cache = target_dir().join("guest");
         fs::create_dir_all(&cache)?;
         let _held = Lock::take(&cache)?;
-        if let Some(kernel) = Self::cached(&cache)? {
+        if let Some(kernel) = Self::cached(&cache, kind)? {
             return Ok(kernel);
         }
-        package::with_lists(&cache, |options| Self::download(&cache, options))
+        package::with_lists(&cache, |options| Self::download(&cache, kind, options))
     }
 
-    fn cached(cache: &Path) -> Result<Option<Self>> {
+    fn cached(cache: &Path, kind: &str) -> Result<Option<Self>> {
         for entry in fs::read_dir(cache)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(release) = name.strip_prefix("kernel-") else { continue };
+            if !release.ends_with(kind) || (kind == FULL && release.ends_with(CLOUD)) {
+                continue;
+            }
             let Ok(place) = fs::read_to_string(entry.path().join(COMPLETE)) else { continue };
             let kernel = Self { release: release.to_owned(), root: entry.path() };
             if Path::new(&place) != kernel.root {
@@ -66,10 +83,12 @@ impl Kernel {
         Ok(None)
     }
 
-    fn download(cache: &Path, options: &[String]) -> Result<Self> {
-        let depends = call(apt("apt-cache", options).args(["depends", META]))?;
+    fn download(cache: &Path, kind: &str, options: &[String]) -> Result<Self> {
+        // The package that depends on the newest kernel.
+        let meta = format!("linux-image{kind}");
+        let depends = call(apt("apt-cache", options).args(["depends", &meta]))?;
         let image = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
-        let release = image.with_context(|| format!("no package {META} here: it takes Debian's package sources"))?.to_owned();
+        let release = image.with_context(|| format!("no package {meta} here: it takes Debian's package sources"))?.to_owned();
         let version = call(apt("apt-cache", options).args(["show", "--no-all-versions", &format!("linux-image-{release}")]))?;
         let version =
             version.lines().find_map(|line| line.strip_prefix("Version: ")).context("a package without a version")?.to_owned();
@@ -127,16 +146,29 @@ impl Kernel {
         self.root.join("lib/modules").join(&self.release)
     }
 
-    /// The modules that every guest loads, in their order.
+    /// The modules that every guest loads, then `further` ones by name, each behind those that it
+    /// needs.
     ///
     /// # Errors
-    /// Where the kernel's folder cannot be read.
-    pub fn modules(&self) -> Result<Vec<PathBuf>> {
+    /// Where the kernel's folder cannot be read, or it has none of a further name.
+    pub fn modules(&self, further: &[String]) -> Result<Vec<PathBuf>> {
         let folder = self.modules_folder().join("kernel");
         let mut found = Vec::new();
         files_below(&folder, &mut found).with_context(|| folder.display().to_string())?;
-        let file = |name: &&str| found.iter().find(|path| path.file_stem().is_some_and(|stem| stem == *name)).cloned();
-        Ok(MODULES.iter().filter_map(file).collect())
+        let file = |name: &str| {
+            // Files may have dashes where names have underscores.
+            let is_it = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem.to_string_lossy().replace('-', "_") == name);
+            found.iter().find(is_it)
+        };
+        let mut modules = Vec::new();
+        for name in MODULES.iter().filter_map(|name| file(name)) {
+            modules.push(name.clone());
+        }
+        for name in further {
+            let path = file(name).with_context(|| format!("kernel {} has no module {name}", self.release))?;
+            add_behind_needed(path, &file, &mut modules)?;
+        }
+        Ok(modules)
     }
 
     /// `ginnel.ko`, built from `driver/` for this kernel.
@@ -179,4 +211,40 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Adds a module behind those that it says it needs. What is not found is built in.
+fn add_behind_needed<'a>(module: &Path, file: &impl Fn(&str) -> Option<&'a PathBuf>, modules: &mut Vec<PathBuf>) -> Result<()> {
+    if modules.iter().any(|one| one == module) {
+        return Ok(());
+    }
+    let content = fs::read(module).with_context(|| module.display().to_string())?;
+    for needed in needs(&content) {
+        if let Some(path) = file(&needed.replace('-', "_")) {
+            add_behind_needed(path, file, modules)?;
+        }
+    }
+    modules.push(module.to_path_buf());
+    Ok(())
+}
+
+/// The names in `depends=` of a module's `.modinfo`, which is terminated strings (Linux,
+/// scripts/mod/modpost.c).
+fn needs(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|bytes| bytes == KEY) else { return Vec::new() };
+    let rest = &module[at + KEY.len()..];
+    let names = &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())];
+    String::from_utf8_lossy(names).split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_says_what_it_needs() {
+        assert_eq!(needs(b"\0license=GPL\0depends=i2c-algo-bit,dca\0name=igb\0"), ["i2c-algo-bit", "dca"]);
+        assert!(needs(b"\0depends=\0name=igbvf\0").is_empty() && needs(b"").is_empty() && needs(b"depends=x").is_empty());
+    }
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`package`] | packages, unpacked and not installed |
 //! | [`kernel`] | the kernel; `ginnel.ko`, built for it |
+//! | [`qemu`] | the QEMU that runs them: the host's, or a newer one that is not installed |
 //! | [`initramfs`] | the archive that a guest boots from |
 //! | [`machine`] | a running guest: boot, run commands, reset, kill |
 //! | [`agent`] | the channel by which commands go into a guest; its other end is `src/bin/init.rs`, the guest's first process |
@@ -37,6 +38,7 @@ pub mod machine;
 pub mod namespace;
 pub mod network;
 pub mod package;
+pub mod qemu;
 pub mod switch;
 
 use anyhow::{Context, Result, ensure};

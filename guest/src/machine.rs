@@ -4,15 +4,16 @@
 use crate::agent::{Agent, Output, Pending};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
-use crate::{spawn, target_dir};
-use anyhow::{Context, Result, bail, ensure};
+use crate::qemu::Qemu;
+use crate::spawn;
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a guest may take to boot: long enough for software emulation on a machine that is busy
@@ -51,6 +52,10 @@ pub struct Spec {
     pub options: Vec<String>,
     /// Has the driver, loaded.
     pub driver: bool,
+    /// Further modules of its kernel that are loaded, by name, behind those that they need.
+    pub modules: Vec<String>,
+    /// Its QEMU; without one that which [`Qemu::chosen`] gives.
+    pub qemu: Option<Qemu>,
 }
 
 impl Spec {
@@ -108,8 +113,8 @@ impl Guest {
             let _ = fs::remove_file(here(socket));
         }
         let serve = |kind: &str| format!("path={},server=on,wait=off", here(kind).display());
-        let mut command = Command::new("qemu-system-x86_64");
-        let accelerator = accelerator(kernel);
+        let qemu = spec.qemu.clone().map_or_else(Qemu::chosen, Ok)?;
+        let (mut command, accelerator) = (qemu.command(), qemu.accelerator(kernel));
         // With one processor for ever QEMU's emulation leaves out barriers and makes atomic
         // instructions of several (accel/tcg: CF_PARALLEL is set where `smp.max_cpus > 1`): nobody
         // else could see, it thinks. The other machine of the segment does.
@@ -379,7 +384,7 @@ fn without_segment(options: &[String]) -> Vec<&String> {
 }
 
 fn write_initramfs(kernel: &Kernel, spec: &Spec, to: &Path) -> Result<()> {
-    let mut archive = Initramfs::base(kernel)?;
+    let mut archive = Initramfs::base(kernel, &spec.modules)?;
     for program in &spec.programs {
         archive.installed(program)?;
     }
@@ -441,52 +446,8 @@ fn line(qmp: &mut BufReader<UnixStream>) -> Result<Value> {
     serde_json::from_str(&text).context("QMP speaks JSON")
 }
 
-/// KVM where it really runs this kernel: there are hosts whose `/dev/kvm` opens, and whose guests
-/// then hang in their firmware. Tried once for each boot of the host.
-fn accelerator(kernel: &Kernel) -> [&'static str; 2] {
-    static WORKS: OnceLock<bool> = OnceLock::new();
-    if *WORKS.get_or_init(|| kvm_works(kernel)) { ["-accel", "kvm"] } else { ["-accel", "tcg"] }
-}
-
 /// `kvm`, or `tcg` for software emulation.
 #[must_use]
 pub fn acceleration(kernel: &Kernel) -> &'static str {
-    accelerator(kernel)[1]
-}
-
-fn kvm_works(kernel: &Kernel) -> bool {
-    let opens = File::options().read(true).write(true).open("/dev/kvm").is_ok();
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let note = target_dir().join("guest").join(format!("kvm-{}", boot.trim()));
-    match fs::read_to_string(&note) {
-        _ if !opens => return false,
-        Ok(known) => return known == "works",
-        Err(_) => {}
-    }
-    let tried = tempfile::tempdir().map_err(Into::into).and_then(|directory| kvm_boots(kernel, &directory.path().join("console")));
-    if let Ok(works) = tried {
-        let _ = fs::write(&note, if works { "works" } else { "does not" });
-    }
-    tried.unwrap_or(false)
-}
-
-fn kvm_boots(kernel: &Kernel, console: &Path) -> Result<bool> {
-    let mut command = Command::new("qemu-system-x86_64");
-    command.args(["-accel", "kvm", "-machine", "q35", "-cpu", "max", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot"]);
-    command.args(["-append", "console=ttyS0 panic=-1", "-serial", &format!("file:{}", console.display()), "-kernel"]);
-    command.arg(kernel.image()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = spawn(command)?;
-    let until = Instant::now() + Duration::from_secs(10);
-    // Without an initramfs it panics, at the end of a boot that went well.
-    let booted = || fs::read_to_string(console).unwrap_or_default().contains("Kernel panic");
-    let mut ended = None;
-    while Instant::now() < until && crate::check().is_ok() && !booted() && ended.is_none() {
-        std::thread::sleep(Duration::from_millis(50));
-        ended = child.try_wait()?;
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    crate::check()?;
-    ensure!(ended.is_none_or(|status| status.success()), "QEMU has ended");
-    Ok(booted())
+    Qemu::chosen().map_or("tcg", |qemu| qemu.accelerator(kernel)[1])
 }

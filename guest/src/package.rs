@@ -36,6 +36,54 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
+/// The newest version of a package that Debian's backports have for the release this host runs, with
+/// all that it needs and the host does not have: the folder that it was unpacked into. Takes lists
+/// of our own, and no root.
+///
+/// # Errors
+/// Where there is none, or no network.
+pub fn of_backports(package: &str) -> Result<PathBuf> {
+    let cache = target_dir().join("guest");
+    let root = cache.join(format!("backports-{package}"));
+    fs::create_dir_all(&cache)?;
+    let _held = Lock::take(&cache)?;
+    if !root.join("complete").exists() {
+        let own = cache.join("backports");
+        for folder in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(own.join(folder))?;
+        }
+        let release = backports(&own.join("sources.list"))?;
+        let options = ["Dir::Etc::SourceList=sources.list", "Dir::State::Lists=lists", "Dir::Cache::archives=archives"];
+        let options = options.map(|option| option.replace('=', &format!("={}/", own.display())));
+        let plain = ["Dir::Etc::SourceParts=/dev/null", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache=", "Debug::NoLocking=1"];
+        let options: Vec<String> = options.into_iter().chain(plain.map(str::to_owned)).collect();
+        call(apt("apt-get", &options).args(["-qq", "update"]))?;
+        let mut fetch = apt("apt-get", &options);
+        fetch.args(["-qq", "--yes", "--download-only", "--no-install-recommends", "-t", &release, "install", package]);
+        call(&mut fetch).with_context(|| format!("{package} of {release}"))?;
+        unpack_all(&own.join("archives"), &root)?;
+        fs::remove_dir_all(&own)?;
+        fs::write(root.join("complete"), "")?;
+    }
+    Ok(root)
+}
+
+/// Writes a list of sources that names the host's mirror of Debian, with the backports: their name.
+fn backports(to: &Path) -> Result<String> {
+    let ask = ["indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN)", "Created-By: Packages"];
+    let known = call(apt("apt-get", &[]).args(ask))?;
+    let of_debian = known.lines().find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+        [mirror, release, "Debian"] if !release.contains('-') => Some((mirror, release)),
+        _ => None,
+    });
+    let (mirror, release) = of_debian.context("apt knows no mirror of Debian: the backports are Debian's")?;
+    let key = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
+    let line = |suite: &str| format!("deb [{key}] {mirror} {suite} main\n");
+    let name = format!("{release}-backports");
+    fs::write(to, line(release) + &line(&name))?;
+    Ok(name)
+}
+
 /// Does something with the host's own package lists. They may be old, or missing: a second attempt
 /// fetches lists of our own, which needs no root.
 pub(crate) fn with_lists<T>(cache: &Path, work: impl Fn(&[String]) -> Result<T>) -> Result<T> {
@@ -59,10 +107,17 @@ pub(crate) fn unpack(packages: &[String], root: &Path, options: &[String]) -> Re
         fs::create_dir_all(directory)?;
     }
     call(apt("apt-get", options).args(["-qq", "download"]).args(packages).current_dir(&archives))?;
-    for archive in fs::read_dir(&archives)?.flatten() {
-        call(Command::new("dpkg-deb").arg("-x").arg(archive.path()).arg(root))?;
-    }
+    unpack_all(&archives, root)?;
     Ok(fs::remove_dir_all(&archives)?)
+}
+
+fn unpack_all(archives: &Path, root: &Path) -> Result<()> {
+    for archive in fs::read_dir(archives)?.flatten().map(|entry| entry.path()) {
+        if archive.extension().is_some_and(|end| end == "deb") {
+            call(Command::new("dpkg-deb").arg("-x").arg(archive).arg(root))?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn apt(program: &str, options: &[String]) -> Command {

@@ -1,6 +1,7 @@
 //! `ginnel-switch` in a directory of its own: guests with stock virtio-net at its ports.
 
 use crate::machine::Spec;
+use crate::qemu::Qemu;
 use crate::{built, call, spawn};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -67,7 +68,7 @@ impl VhostSwitch {
     pub fn spec_with(&self, port: &str, address: &str, further: &[&str]) -> Result<Spec> {
         let socket = self.directory.join(format!("{port}.sock"));
         let mut ginnel = Command::new(built("ginnel")?);
-        ginnel.args(["vm", "args", "--memory", "256M", "--vectors", "0"]).args(further);
+        ginnel.args(["vm", "args", "--memory", "256M"]).args(Qemu::chosen()?.vhost_user_vectors()).args(further);
         ginnel.arg("--net").arg(socket);
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
         Ok(Spec { options, address: Some(address.into()), ..Spec::new(port) })
@@ -80,7 +81,7 @@ impl VhostSwitch {
     /// Where `ginnel` does not give the options.
     pub fn vsock_spec(&self, name: &str) -> Result<Spec> {
         let mut ginnel = Command::new(built("ginnel")?);
-        ginnel.args(["vm", "args", "--memory", "256M", "--vectors", "0", "--vsock"]);
+        ginnel.args(["vm", "args", "--memory", "256M"]).args(Qemu::chosen()?.vhost_user_vectors()).arg("--vsock");
         ginnel.arg(self.directory.join(format!("{name}.vsock")));
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
         Ok(Spec { options, ..Spec::new(name) })

@@ -9,6 +9,7 @@ mod reload;
 mod reload_attack;
 mod reload_load;
 mod switching;
+mod systemd;
 mod two_hosts;
 mod vsock;
 mod vsock_attack;

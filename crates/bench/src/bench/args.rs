@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Compares transports on this machine: shared memory by Ginnel, TCP, Unix sockets, pipes, vsock
@@ -106,12 +106,21 @@ pub struct Options {
     /// Measure to where `ginnel bench serve` listens; transports ginnel and tcp
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = far)]
     pub connect: Option<SocketAddr>,
+    /// Measure TCP over a further network of that machine too, where its address in it is this:
+    /// virtio=10.0.1.1. Names: virtio, switch, function, function-emulated
+    #[arg(long, value_parser = way, value_name = "NAME=ADDRESS", requires = "connect")]
+    #[serde(default)]
+    pub way: Vec<Way>,
     /// In a guest: the serial port at whose other side `ginnel bench host` tells what the host
     /// spends, such as /dev/virtio-ports/ginnel.host-cpu
     #[arg(long, value_name = "PORT", requires = "connect")]
     #[serde(default)]
     pub host_cpu: Option<PathBuf>,
 }
+
+/// A further network of the other machine, and its address there.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Way(pub Transport, pub IpAddr);
 
 /// The two processors of `--pin`, or none.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -175,6 +184,14 @@ pub enum Transport {
     Pipes,
     /// vsock over its loopback
     Vsock,
+    /// TCP by virtio-net and a bridge, to --way
+    Virtio,
+    /// TCP by virtio-net and ginnel-switch, to --way
+    Switch,
+    /// TCP by virtual functions of SR-IOV cards, to --way
+    Function,
+    /// The same where the cards are emulated: a figure of the emulation, and of no card
+    FunctionEmulated,
     /// No transport: a cache line between two cores, a copy by one
     Memory,
 }
@@ -195,6 +212,11 @@ impl Transport {
     /// Whether the programs are started by `ginnel run`.
     pub fn is_ginnel(self) -> bool {
         matches!(self, Self::Ginnel | Self::GinnelVeth)
+    }
+
+    /// Whether it is one of the networks that --way names.
+    pub fn is_way(self) -> bool {
+        matches!(self, Self::Virtio | Self::Switch | Self::Function | Self::FunctionEmulated)
     }
 
     /// Whether it needs two network namespaces.
@@ -235,6 +257,14 @@ fn pin(text: &str) -> Result<Pin> {
     }
 }
 
+fn way(text: &str) -> Result<Way> {
+    let Some((name, address)) = text.split_once('=') else { bail!("NAME=ADDRESS, such as virtio=10.0.1.1") };
+    match Transport::from_str(name, false) {
+        Ok(transport) if transport.is_way() => Ok(Way(transport, address.parse()?)),
+        _ => bail!("no way is named {name}: virtio, switch, function or function-emulated"),
+    }
+}
+
 fn far(text: &str) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
     let found = text.to_socket_addrs().or_else(|_| (text, 7411).to_socket_addrs());
@@ -258,6 +288,14 @@ mod tests {
     fn sizes_have_units_and_bounds() {
         assert_eq!(["1", "4K", "64M"].map(|text| size(text).ok()), [Some(1), Some(4096), Some(64 << 20)]);
         assert!(["", "0", "65M", "4G", "K", "99999999999999999999M"].iter().all(|text| size(text).is_err()));
+    }
+
+    #[test]
+    fn ways_have_a_name_and_an_address() {
+        let parsed = way("function-emulated=10.0.1.1").ok();
+        assert_eq!(parsed, Some(Way(Transport::FunctionEmulated, IpAddr::from([10, 0, 1, 1]))));
+        assert!(["", "virtio", "virtio=", "virtio=x", "tcp=10.0.1.1", "=10.0.1.1"].iter().all(|text| way(text).is_err()));
+        assert!(Cli::try_parse_from(["b", "--way", "virtio=10.0.1.1"]).is_err(), "it is a way to --connect");
     }
 
     #[test]

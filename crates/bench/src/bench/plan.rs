@@ -22,12 +22,13 @@ const QUICK_SIZES: [usize; 5] = [1, 64, 4 << 10, 64 << 10, 1 << 20];
 const SMALL: usize = 64;
 const BULK: usize = 64 << 10;
 
-use Transport::{Ginnel, GinnelVeth, Memory, Pipes, Ring, Tcp, Unix, Veth, Vsock};
-const ALL: [Transport; 9] = [Ginnel, GinnelVeth, Ring, Tcp, Veth, Unix, Pipes, Vsock, Memory];
+use Transport::{Function, FunctionEmulated, Ginnel, GinnelVeth, Memory, Pipes, Ring, Switch, Tcp, Unix, Veth, Virtio, Vsock};
+const ALL: [Transport; 13] =
+    [Ginnel, GinnelVeth, Ring, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Pipes, Vsock, Memory];
 /// Those that a program is started over as it is; of the namespaces where root may make them, else
 /// of loopback.
 const PROGRAMS: [Transport; 4] = [Ginnel, GinnelVeth, Tcp, Veth];
-const SOCKETS: [Transport; 6] = [Ginnel, GinnelVeth, Tcp, Veth, Unix, Vsock];
+const SOCKETS: [Transport; 10] = [Ginnel, GinnelVeth, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Vsock];
 
 impl Pattern {
     /// All of them, in the order of the report.
@@ -86,8 +87,8 @@ impl Pattern {
     fn transports(self) -> &'static [Transport] {
         match self {
             Self::Latency | Self::Stream => &ALL,
-            Self::Paused | Self::Rate | Self::Both => &ALL[..8],
-            Self::Pairs => &[Ginnel, GinnelVeth, Tcp, Veth, Unix, Pipes, Vsock],
+            Self::Paused | Self::Rate | Self::Both => &ALL[..12],
+            Self::Pairs => &[Ginnel, GinnelVeth, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Pipes, Vsock],
             Self::Connect | Self::Many => &SOCKETS,
             Self::Rings => &[Ginnel, Ring],
             _ => &PROGRAMS,
@@ -122,7 +123,10 @@ impl Cell {
             [] => !pattern.is_app() || transport.is_veth() == namespaces,
             list => list.contains(transport),
         };
-        let reachable = |transport: &Transport| options.connect.is_none() || matches!(transport, Ginnel | Tcp);
+        let reachable = |transport: &Transport| match transport.is_way() {
+            true => options.way.iter().any(|way| way.0 == *transport),
+            false => options.connect.is_none() || matches!(transport, Ginnel | Tcp),
+        };
         let mut cells = Vec::new();
         for pattern in Pattern::ALL {
             let asked = match &options.pattern[..] {
@@ -240,5 +244,12 @@ mod tests {
         assert_eq!(all.iter().map(|c| (c.x, c.transport)).collect::<Vec<_>>(), [(64, Tcp), (64, Memory), (128, Tcp)]);
         let far = cells(&["--connect", "127.0.0.1"]);
         assert!(far.iter().all(|cell| matches!(cell.transport, Ginnel | Tcp)) && far.len() > 10);
+        let ways = ["--connect", "127.0.0.1", "--way", "virtio=127.0.0.2", "--way", "function-emulated=127.0.0.3"];
+        let by = |pattern| {
+            let of_it = cells(&ways).into_iter().filter(move |cell| cell.pattern == pattern && cell.x <= 64);
+            of_it.map(|cell| cell.transport).collect::<BTreeSet<_>>()
+        };
+        let all = BTreeSet::from([Ginnel, Tcp, Virtio, FunctionEmulated]);
+        assert!(by(Pattern::Latency) == all && by(Pattern::Many) == all && by(Pattern::Pairs) == all);
     }
 }

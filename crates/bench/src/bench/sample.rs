@@ -1,7 +1,7 @@
 //! Taking one sample: both ends of a task as processes, under a time limit, and what they measured.
 
 use crate::apps;
-use crate::args::{Pattern, Transport};
+use crate::args::{Pattern, Transport, Way};
 use crate::conn::Address;
 use crate::host;
 use crate::plan::Cell;
@@ -26,6 +26,8 @@ pub struct Bench {
     pub network: Result<Network, String>,
     /// The other machine, with --connect.
     pub link: Option<Link>,
+    /// The other machine's addresses in further networks.
+    pub ways: Vec<Way>,
     /// Folder for sockets, reports and error output.
     pub scratch: PathBuf,
     /// Folder in memory, where there is such a file system: for what processes share, and what
@@ -162,7 +164,7 @@ impl Bench {
                     let port = process.port().inspect_err(|error| self.explain(error, &[process]))?;
                     self.address(cell, pair).parse::<Address>()?.with_port(port.into())
                 }
-                Server::There(there) => there.address(),
+                Server::There(there) => there.address(self.ways.iter().find(|way| way.0 == cell.transport).map(|way| way.1)),
             };
             let task = Task { host_cpu: self.host_cpu.clone(), ..cell.task(false, address.to_string(), self.seconds, cpu(false)) };
             let name = format!("client-{pair}");
@@ -314,6 +316,7 @@ pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -
         ginnel: ginnel.map_err(said),
         network: network.map_err(said),
         link: options.connect.map(Link::to).transpose().context("reaching the other machine")?,
+        ways: options.way.clone(),
         scratch: scratch.into(),
         memory,
         cpus,

@@ -14,7 +14,7 @@ use ginnel_bench::cleanup;
 use ginnel_bench::ginnel::Ginnel;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct Link(SocketAddr);
 
 /// A server that was started there.
 pub struct Far {
-    address: Address,
+    address: SocketAddr,
     lines: std::cell::RefCell<BufReader<TcpStream>>,
 }
 
@@ -56,15 +56,15 @@ impl Link {
         let mut lines = BufReader::new(stream);
         let first = line(&mut lines)?;
         let port = first.strip_prefix("listening ").with_context(|| format!("the other machine said {first:?}"))?;
-        let address = Address::Tcp(SocketAddr::new(self.0.ip(), port.parse()?));
+        let address = SocketAddr::new(self.0.ip(), port.parse()?);
         Ok(Far { address, lines: lines.into() })
     }
 }
 
 impl Far {
-    /// Where it listens.
-    pub fn address(&self) -> Address {
-        self.address.clone()
+    /// Where it listens; `at` this address of the machine, if one is given.
+    pub fn address(&self, at: Option<IpAddr>) -> Address {
+        Address::Tcp(SocketAddr::new(at.unwrap_or(self.address.ip()), self.address.port()))
     }
 
     /// Waits for its result.

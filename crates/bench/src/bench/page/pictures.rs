@@ -252,15 +252,15 @@ fn line(runs: &[Recorded], run: &Recorded, number: usize, transport: Transport, 
 }
 
 /// Number of a transport's colour; of the two ends in namespaces as of those without, see
-/// [`Series::hollow`].
+/// [`Series::hollow`]. Networks between machines have those of what is never measured beside them.
 fn colour(transport: Transport) -> usize {
     match transport {
         Transport::Ginnel | Transport::GinnelVeth => 0,
         Transport::Ring => 1,
         Transport::Tcp | Transport::Veth => 2,
-        Transport::Unix => 4,
-        Transport::Pipes => 5,
-        Transport::Vsock => 3,
+        Transport::Unix | Transport::Virtio => 4,
+        Transport::Pipes | Transport::Switch => 5,
+        Transport::Vsock | Transport::Function | Transport::FunctionEmulated => 3,
         Transport::Memory => 6,
     }
 }
@@ -276,6 +276,10 @@ pub fn words(transport: Transport) -> &'static str {
         Transport::Unix => "Unix socket",
         Transport::Pipes => "pipes",
         Transport::Vsock => "vsock",
+        Transport::Virtio => "TCP, virtio and a bridge",
+        Transport::Switch => "TCP, ginnel-switch",
+        Transport::Function => "TCP, functions of a card",
+        Transport::FunctionEmulated => "TCP, functions of an emulated card",
         Transport::Memory => "memory (the limit)",
     }
 }
