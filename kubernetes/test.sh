@@ -20,9 +20,22 @@ prepare() {
     cp -a "$target/release/"{'$LIB',lib,lib64} "$1/library/"
     cp "$target/release/libginnel_shim.so" "$target/release/ginnel" "$1/library/"
     chmod 644 "$1/library/libginnel_shim.so"
+    make_agent_image "$1"
     make_image "$1"
     # A veth for each pod and no bridge: packets to a Service are translated on their way, both ways.
     configure "$1" '"type": "ptp"'
+}
+
+# The agent in an image: not image.sh's, which takes other builds, but with all that is in that.
+make_agent_image() {
+    local root=$1/agent-image file
+    mkdir -p "$root"/{usr/bin,usr/lib/ginnel,proc,sys,dev,etc}
+    cp -a "$1/library/." "$root/usr/lib/ginnel"
+    cp "$1/ginnel-agent" "$target/release/ginnel-broker" "$root/usr/bin"
+    ldd "$target/release/ginnel-broker" | grep -o '/[^ ]*' | sort -u | while read -r file; do
+        install -D "$(realpath "$file")" "$root/$file"
+    done
+    python3 "$here/archive.py" "$root" "$1/agent.tar" docker.io/library/ginnel-agent:test "$(uname -m)"
 }
 
 # pod NAME GROUP COMMAND… starts a pod and prints "POD CONTAINER". Group "": the pod asks for none.
@@ -80,7 +93,7 @@ inside() {
     mount -t tmpfs tmpfs /run
     mkdir -p "/var/lib/cni" && mount -t tmpfs tmpfs /var/lib/cni
     mkdir -p "$work"/{logs,host-library}
-    start_containerd "$work/image.tar"
+    start_containerd "$work/image.tar" "$work/agent.tar"
 
     echo "== without the agent: a pod that asks for a group starts"
     local early early_at server server_at same other at
@@ -129,6 +142,7 @@ inside() {
     hung_agent "${same#* }" "$server_at"
     upgraded_agent "${same#* }" "$server_at"
     without_agent "${same#* }" "$server_at"
+    contained_agent
     echo "kubernetes/test.sh: passed"
 }
 
@@ -232,6 +246,37 @@ without_agent() {
     cri exec "$1" redis-benchmark -h "$2" -q -t get -n 20000 -c 1 | tr '\r' '\n' | grep 'per second'
     late=$(pod late g1 sleep infinity)
     cri exec "${late#* }" redis-cli -h "$2" ping
+}
+
+# The agent in a container, with what the chart gives it: namespaces of its own, among them that for
+# numbers of processes, two capabilities, and the runtime's filter of system calls.
+contained_agent() {
+    echo "== the agent in a container"
+    local pod container server server_at client
+    mkdir -p /run/ginnel-agent "$work/node"
+    cat >"$work/agent.pod" <<-END
+	{"metadata": {"name": "agent", "namespace": "ginnel-system", "uid": "agent"}, "log_directory": "$work/logs",
+	 "linux": {"cgroup_parent": "/$parent", "security_context": {"namespace_options": {"network": 0, "pid": 1, "ipc": 0}}}}
+	END
+    cat >"$work/agent.container" <<-END
+	{"metadata": {"name": "agent"}, "image": {"image": "docker.io/library/ginnel-agent:test"}, "log_path": "agent.log",
+	 "args": ["-namespaces=false", "-nri-socket=/var/run/nri/nri.sock", "-host-library=$work/node/library", "-host-run=/run/ginnel-agent/groups"],
+	 "mounts": [{"container_path": "/var/run/nri", "host_path": "/var/run/nri"}, {"container_path": "$work/node", "host_path": "$work/node"},
+	  {"container_path": "/run/ginnel-agent", "host_path": "/run/ginnel-agent"}],
+	 "linux": {"resources": {"memory_limit_in_bytes": 536870912}, "security_context": {"run_as_user": {"value": 0}, "readonly_rootfs": true,
+	  "no_new_privs": true, "seccomp": {"profile_type": 0}, "capabilities": {"drop_capabilities": ["ALL"], "add_capabilities": ["BPF", "PERFMON"]}}}}
+	END
+    pod=$(cri runp "$work/agent.pod")
+    container=$(cri create "$pod" "$work/agent.container" "$work/agent.pod")
+    cri start "$container" >/dev/null
+    until_true 30 grep -q 'registered with the runtime' "$work/logs/agent.log" || { cat "$work/logs/agent.log" >&2; return 1; }
+    server=$(pod served g3 redis-server --save '' --protected-mode no --bind 0.0.0.0)
+    client=$(pod asking g3 sleep infinity)
+    server_at=$(address "${server% *}")
+    until_true 20 cri exec "${client#* }" redis-cli -h "$server_at" ping
+    carried "${client#* }" "$server_at" | tee "$work/contained.status"
+    grep -q '^2 of 2 ends accelerated' "$work/contained.status" || { cat "$work/logs/agent.log" >&2; fail "nothing is carried with an agent in a container"; }
+    ! grep 'level=error' "$work/logs/agent.log" || fail "its broker says so"
 }
 
 judge() {
