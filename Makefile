@@ -17,7 +17,7 @@
 #   make musl          the library for programs that use musl, beside the other (a part of make build)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
-#   make test-kubernetes   the agent beside a containerd of its own, with pods of two groups; as root
+#   make test-kubernetes   the agent and its own tests, beside a containerd of its own; as root
 #   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
 #   make uninstall     takes that away again
 #   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages

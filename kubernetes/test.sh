@@ -1,102 +1,42 @@
 #!/usr/bin/env bash
 # Runs the agent beside a real containerd, with pods of two groups: who asks for it is carried, and
-# pods start where there is no agent, too.
+# pods start where there is no agent, too. Before it: the agent's own tests.
 #
 #   kubernetes/test.sh          as root; after `make product`. CARGO_TARGET_DIR says where that is.
 #
-# All of it lives in namespaces of its own, and ends with them. Needs Go, redis, python3, CNI's
-# plugins (Debian: containernetworking-plugins). containerd and crictl are built from their modules
-# once, into ~/.cache/ginnel-kubernetes; Debian's runc is put there, too, where none is installed.
-# crun 1.8, Debian 12's, does not take this containerd's containers.
+# All of it lives in namespaces of its own, and ends with them. Needs redis, nft, python3, and what
+# kubernetes/programs.sh needs: that builds containerd and crictl once. KEEP=1 leaves the directory.
 set -euo pipefail
 shopt -s inherit_errexit
-here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-target=$(realpath -m "${CARGO_TARGET_DIR:-$here/../target}")
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/ginnel-kubernetes
-image=docker.io/library/ginnel-test:1
-
-# build NAME MODULE@VERSION PACKAGE builds one program into the cache.
-build() {
-    [[ ! -x $cache/bin/$1 ]] || return 0
-    local draft
-    draft=$(mktemp -d)
-    echo "building $1 ($2)"
-    (cd "$draft" && go mod init wrapper && go get "$2" &&
-        CGO_ENABLED=0 go build -mod=mod -o "$draft/$1" "$3") >"$draft/log" 2>&1 || { cat "$draft/log" >&2; return 1; }
-    install -D "$draft/$1" "$cache/bin/$1"
-    rm -rf "$draft"
-}
-
-runc_path() { command -v runc || echo "$cache/runc/usr/sbin/runc"; }
-
-# The image: Debian's redis, with what it is linked with.
-make_image() {
-    local root=$1/image program file
-    mkdir -p "$root"/{usr/bin,tmp,proc,sys,dev,etc}
-    ln -s usr/bin "$root/bin"
-    for program in redis-server redis-benchmark redis-cli sleep; do
-        program=$(command -v "$program")
-        cp -L "$program" "$root/usr/bin/"
-        ldd "$program" | grep -o '/[^ ]*'
-    done | sort -u >"$1/linked"
-    # The library needs these two itself.
-    ldd "$target/release/libginnel_shim.so" "$target/release/ginnel" | grep -o '/[^ :]*\.so[^ :]*' | grep -v ginnel >>"$1/linked"
-    while read -r file; do
-        [[ -e $root/$file ]] || install -D "$(realpath "$file")" "$root/$file"
-    done <"$1/linked"
-    python3 "$here/archive.py" "$root" "$1/image.tar" "$image" "$(uname -m)" "/usr/bin/sleep infinity"
-}
+# shellcheck source=kubernetes/node.sh
+source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
 prepare() {
-    build containerd github.com/containerd/containerd/v2@v2.4.2 github.com/containerd/containerd/v2/cmd/containerd
-    build containerd-shim-runc-v2 github.com/containerd/containerd/v2@v2.4.2 github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
-    build ctr github.com/containerd/containerd/v2@v2.4.2 github.com/containerd/containerd/v2/cmd/ctr
-    build crictl sigs.k8s.io/cri-tools@v1.37.0 sigs.k8s.io/cri-tools/cmd/crictl
-    [[ -x $(runc_path) ]] || (cd "$cache" && apt-get -q download runc && dpkg -x runc_*.deb runc)
+    "$here/programs.sh"
+    (cd "$here/agent" && go vet . && go test . >"$1/unit.log" 2>&1) || { cat "$1/unit.log" >&2; return 1; }
     (cd "$here/agent" && CGO_ENABLED=0 go build -buildvcs=false -o "$1/ginnel-agent" .)
     # As image.sh lays the library out.
     mkdir -p "$1/library"
     cp -a "$target/release/"{'$LIB',lib,lib64} "$1/library/"
     cp "$target/release/libginnel_shim.so" "$target/release/ginnel" "$1/library/"
     chmod 644 "$1/library/libginnel_shim.so"
+    make_agent_image "$1"
     make_image "$1"
+    # A veth for each pod and no bridge: packets to a Service are translated on their way, both ways.
+    configure "$1" '"type": "ptp"'
 }
 
-configure() {
-    mkdir -p "$1/cni"
-    cat >"$1/cni/10-test.conflist" <<-END
-	{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "bridge", "bridge": "ginnel0",
-	 "isGateway": true, "ipam": {"type": "host-local", "dataDir": "$1/addresses",
-	 "ranges": [[{"subnet": "10.88.7.0/24"}]]}}]}
-	END
-    cat >"$1/containerd.toml" <<-END
-	version = 3
-	root = "$1/root"
-	state = "/run/containerd"
-	[plugins.'io.containerd.cri.v1.images'.pinned_images]
-	sandbox = "$image"
-	[plugins.'io.containerd.cri.v1.runtime']
-	restrict_oom_score_adj = true
-	[plugins.'io.containerd.cri.v1.runtime'.cni]
-	bin_dirs = ["/usr/lib/cni"]
-	conf_dir = "$1/cni"
-	[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-	runtime_type = "io.containerd.runc.v2"
-	[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-	BinaryName = "$(runc_path)"
-	END
-}
-
-# until_true SECONDS COMMAND…
-until_true() {
-    local left=$(($1 * 5))
-    until "${@:2}" >/dev/null 2>&1; do
-        ((left-- > 0)) || { echo "FAILED: in $1 s never: ${*:2}" >&2; return 1; }
-        sleep 0.2
+# The agent in an image: not image.sh's, which takes other builds, but with all that is in that.
+make_agent_image() {
+    local root=$1/agent-image file
+    mkdir -p "$root"/{usr/bin,usr/lib/ginnel,proc,sys,dev,etc}
+    cp -a "$1/library/." "$root/usr/lib/ginnel"
+    cp "$1/ginnel-agent" "$target/release/ginnel-broker" "$root/usr/bin"
+    ldd "$target/release/ginnel-broker" | grep -o '/[^ ]*' | sort -u | while read -r file; do
+        install -D "$(realpath "$file")" "$root/$file"
     done
+    python3 "$here/archive.py" "$root" "$1/agent.tar" docker.io/library/ginnel-agent:test "$(uname -m)"
 }
-
-cri() { timeout 60 crictl -c "$work/crictl.yaml" -r unix:///run/containerd/containerd.sock -t 30s "$@"; }
 
 # pod NAME GROUP COMMAND… starts a pod and prints "POD CONTAINER". Group "": the pod asks for none.
 # $volumes: what the container has mounted, as crictl takes it.
@@ -127,11 +67,20 @@ requests() { cri exec "$1" redis-benchmark -h "$2" -q -t set,get -n 60000 -c 1 |
 
 status() { cri exec "$1" /usr/lib/ginnel/ginnel status 2>&1 || true; }
 
-fail() { echo "FAILED: $*" >&2; exit 1; }
+# service ADDRESS OF has what pods send to ADDRESS translated to another one, by the rule with which
+# kube-proxy ends where a Service has one pod.
+service() {
+    echo 1 >/proc/sys/net/ipv4/ip_forward
+    nft -f - <<-END
+	table ip ginnel-test {
+	    chain services { type nat hook prerouting priority dstnat; ip daddr $1 tcp dport 6379 dnat to $2:6379; }
+	}
+	END
+}
 
 # carried CONTAINER ADDRESS: while a benchmark of it runs, prints what the status in it says.
 carried() {
-    cri exec "$1" redis-benchmark -h "$2" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    cri exec "$1" timeout 6 redis-benchmark -h "$2" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
     local load=$!
     sleep 3
     status "$1"
@@ -140,17 +89,11 @@ carried() {
 }
 
 inside() {
-    : >"$work/crictl.yaml"
     mount --make-rprivate /
     mount -t tmpfs tmpfs /run
     mkdir -p "/var/lib/cni" && mount -t tmpfs tmpfs /var/lib/cni
-    ! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
-    ip link set lo up
-    export PATH=$cache/bin:$PATH
     mkdir -p "$work"/{logs,host-library}
-    containerd -c "$work/containerd.toml" >"$work/containerd.log" 2>&1 &
-    until_true 60 cri version || { tail "$work/containerd.log" >&2; return 1; }
-    ctr -a /run/containerd/containerd.sock -n k8s.io images import "$work/image.tar" >/dev/null
+    start_containerd "$work/image.tar" "$work/agent.tar"
 
     echo "== without the agent: a pod that asks for a group starts"
     local early early_at server server_at same other at
@@ -158,11 +101,9 @@ inside() {
     early_at=$(address "${early% *}")
     until_true 20 cri exec "${early#* }" redis-cli -h "$early_at" ping
 
-    "$work/ginnel-agent" -namespaces=false -library "$work/library" -host-library "$work/host-library" \
-        -host-run /run/ginnel-agent/groups -broker "$target/release/ginnel-broker" -listen 127.0.0.1:9191 \
-        >"$work/agent.log" 2>&1 &
-    local agent=$!
-    until_true 30 grep -q 'registered with the runtime' "$work/agent.log" || { cat "$work/agent.log" >&2; return 1; }
+    local agent
+    start_agent first 9191
+    until_true 30 registered first 1 || { cat "$work/first.log" >&2; return 1; }
 
     echo "== a pod whose volumes leave no place, read-only ones among them, starts without"
     mkdir "$work/volume"
@@ -182,40 +123,160 @@ inside() {
     done
     echo "== status in the same group"; carried "${same#* }" "$server_at" | tee "$work/same.status"
     echo "== status in another group"; carried "${other#* }" "$server_at" | tee "$work/other.status"
-    echo "== the agent"; cat "$work/agent.log"
+    echo "== the same group, by a Service's address"
+    service 10.96.0.10 "$server_at"
+    requests "${same#* }" 10.96.0.10
+    carried "${same#* }" 10.96.0.10 | tee "$work/service.status"
+    echo "== another group, by a Service's address"; carried "${other#* }" 10.96.0.10 | tee "$work/other-service.status"
+    echo "== a pod that does not ask"; plain "$server_at" "${server#* }"
+    echo "== the agent"; cat "$work/first.log"
     python3 - <<-'END' | tee "$work/metrics"
 	import urllib.request
 	text = urllib.request.urlopen("http://127.0.0.1:9191/metrics", timeout=10).read().decode()
 	print("\n".join(line for line in text.splitlines() if line.startswith("ginnel")))
 	END
     judge
-    without_agent "$agent" "${same#* }" "$server_at"
+    restarted "${server% *}" "${server#* }"
+    carried "${same#* }" "$server_at" | tee "$work/restarted.status"
+    grep -q '^2 of 2 ends accelerated' "$work/restarted.status" || fail "a container that was restarted is not carried"
+    hung_agent "${same#* }" "$server_at"
+    upgraded_agent "${same#* }" "$server_at"
+    without_agent "${same#* }" "$server_at"
+    contained_agent
+    echo "kubernetes/test.sh: passed"
+}
+
+# A pod without an annotation is left as it is, and the status of whom it asks says why it is on TCP.
+plain() {
+    local plain plain_at
+    plain=$(pod plain '' sleep infinity)
+    plain_at=$(address "${plain% *}")
+    lacks "${plain#* }" || fail "a pod that does not ask has the library"
+    cri exec "${plain#* }" timeout 6 redis-benchmark -h "$1" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    local load=$!
+    sleep 3
+    cri exec "$2" /usr/lib/ginnel/ginnel status --json | python3 "$here/ends.py" share "$plain_at" | tee "$work/plain.share"
+    wait "$load" || true
+    grep -q ' 0.0 % by ring no_peer$' "$work/plain.share" || fail "who does not ask is carried, or nothing says why not"
+}
+
+# start_agent NAME PORT starts an agent; $agent is its process.
+start_agent() {
+    "$work/ginnel-agent" -namespaces=false -library "$work/library" -host-library "$work/host-library" \
+        -host-run /run/ginnel-agent/groups -broker "$target/release/ginnel-broker" -listen "127.0.0.1:$2" \
+        >"$work/$1.log" 2>&1 &
+    agent=$!
+}
+
+# registered NAME TIMES: so often the agent has said so.
+registered() { (($(grep -c 'registered with the runtime' "$work/$1.log") >= $2)); }
+
+# lacks CONTAINER: it was not given the library.
+lacks() { cri exec "$1" redis-cli --version >/dev/null && ! cri exec "$1" /usr/lib/ginnel/ginnel --version >/dev/null 2>&1; }
+
+# goes_on CONTAINER ADDRESS COMMAND…: connections that are open when the command is begun are carried
+# after it as before.
+goes_on() {
+    cri exec "$1" timeout 40 redis-benchmark -h "$2" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    local load=$!
+    sleep 3
+    cri exec "$1" /usr/lib/ginnel/ginnel status --json >"$work/before"
+    "${@:3}"
+    sleep 1
+    cri exec "$1" /usr/lib/ginnel/ginnel status --json >"$work/after"
+    python3 "$here/ends.py" goes-on "$work/before" "$work/after" || fail "of connections that are open"
+    kill "$load" 2>/dev/null || true
+    wait "$load" 2>/dev/null || true
+}
+
+# restarted POD CONTAINER: the server ends, and its pod gets another container, as kubelet does it.
+restarted() {
+    echo "== the server's container is restarted"
+    local container
+    cri exec "$2" redis-cli shutdown nosave || true
+    sed 's/"name": "server"/&, "attempt": 1/' "$work/server.container" >"$work/again.container"
+    container=$(cri create "$1" "$work/again.container" "$work/server.pod")
+    cri start "$container" >/dev/null
+    cri rm -f "$2" >/dev/null
+    until_true 20 cri exec "$container" redis-cli ping
+}
+
+# The agent does not answer: the runtime waits for it once, and pods start.
+hung_agent() {
+    echo "== the agent hangs"
+    local hung after began=$SECONDS
+    kill -STOP "$agent"
+    hung=$(pod hung g1 sleep infinity)
+    echo "a pod starts within $((SECONDS - began)) s"
+    lacks "${hung#* }" || fail "a pod has the library from an agent that hangs"
+    goes_on "$1" "$2" pod beside g1 sleep infinity
+    kill -CONT "$agent"
+    until_true 60 registered first 2 || { cat "$work/first.log" >&2; return 1; }
+    after=$(pod after g1 sleep infinity)
+    carried "${after#* }" "$2" | tee "$work/after.status"
+    grep -q '^2 of 2 ends accelerated' "$work/after.status" || fail "after the agent hung, nothing is carried"
+}
+
+# A new agent comes with another library before the old one ends, as the DaemonSet has it.
+upgraded_agent() {
+    echo "== the agent is upgraded while a benchmark runs"
+    echo new >"$work/library/new"
+    goes_on "$1" "$2" upgrade
+    requests "$1" "$2"
+    local new
+    new=$(pod new g1 sleep infinity)
+    carried "${new#* }" "$2" | tee "$work/new.status"
+    grep -q '^2 of 2 ends accelerated' "$work/new.status" || fail "with a new agent, nothing is carried"
+    (($(find "$work/host-library" -mindepth 1 -maxdepth 1 | wc -l) == 2)) || fail "the old library is gone, or a third is there"
+}
+
+upgrade() {
+    local old=$agent
+    start_agent second 9192
+    until_true 10 grep -q 'waiting for the agent before' "$work/second.log"
+    kill -TERM "$old"
+    until_true 30 registered second 1 || { cat "$work/second.log" >&2; return 1; }
 }
 
 # The agent ends: what is carried goes on, and pods that ask for a group start.
 without_agent() {
     echo "== the agent is killed while a benchmark runs"
-    cri exec "$2" redis-benchmark -h "$3" -q -t get -n 60000 -c 1 >"$work/over" 2>&1 &
-    local load=$! late
-    sleep 0.5
-    kill -9 "$1"
-    wait "$load" || fail "a benchmark ends badly once the agent is gone"
-    tr '\r' '\n' <"$work/over" | grep 'per second'
+    local late
+    goes_on "$1" "$2" kill -9 "$agent"
+    cri exec "$1" redis-benchmark -h "$2" -q -t get -n 20000 -c 1 | tr '\r' '\n' | grep 'per second'
     late=$(pod late g1 sleep infinity)
-    cri exec "${late#* }" redis-cli -h "$3" ping
-    echo "kubernetes/test.sh: passed"
+    cri exec "${late#* }" redis-cli -h "$2" ping
 }
 
-outside() {
-    [[ $(id -u) = 0 ]] || fail "only root can make the namespaces"
-    work=$(mktemp -d /var/tmp/ginnel-kubernetes.XXXXXX)
-    parent=ginnel-test-$$
-    trap 'find /sys/fs/cgroup -depth -type d -path "*/$parent*" -exec rmdir {} + 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
-    mkdir "$work/root"
-    prepare "$work"
-    configure "$work"
-    work=$work parent=$parent timeout 400 unshare --mount --net --uts --ipc --pid --fork --kill-child \
-        --mount-proc bash "$here/test.sh" inside
+# The agent in a container, with what the chart gives it: namespaces of its own, among them that for
+# numbers of processes, two capabilities, and the runtime's filter of system calls.
+contained_agent() {
+    echo "== the agent in a container"
+    local pod container server server_at client
+    mkdir -p /run/ginnel-agent "$work/node"
+    cat >"$work/agent.pod" <<-END
+	{"metadata": {"name": "agent", "namespace": "ginnel-system", "uid": "agent"}, "log_directory": "$work/logs",
+	 "linux": {"cgroup_parent": "/$parent", "security_context": {"namespace_options": {"network": 0, "pid": 1, "ipc": 0}}}}
+	END
+    cat >"$work/agent.container" <<-END
+	{"metadata": {"name": "agent"}, "image": {"image": "docker.io/library/ginnel-agent:test"}, "log_path": "agent.log",
+	 "args": ["-namespaces=false", "-nri-socket=/var/run/nri/nri.sock", "-host-library=$work/node/library", "-host-run=/run/ginnel-agent/groups"],
+	 "mounts": [{"container_path": "/var/run/nri", "host_path": "/var/run/nri"}, {"container_path": "$work/node", "host_path": "$work/node"},
+	  {"container_path": "/run/ginnel-agent", "host_path": "/run/ginnel-agent"}],
+	 "linux": {"resources": {"memory_limit_in_bytes": 536870912}, "security_context": {"run_as_user": {"value": 0}, "readonly_rootfs": true,
+	  "no_new_privs": true, "seccomp": {"profile_type": 0}, "capabilities": {"drop_capabilities": ["ALL"], "add_capabilities": ["BPF", "PERFMON"]}}}}
+	END
+    pod=$(cri runp "$work/agent.pod")
+    container=$(cri create "$pod" "$work/agent.container" "$work/agent.pod")
+    cri start "$container" >/dev/null
+    until_true 30 grep -q 'registered with the runtime' "$work/logs/agent.log" || { cat "$work/logs/agent.log" >&2; return 1; }
+    server=$(pod served g3 redis-server --save '' --protected-mode no --bind 0.0.0.0)
+    client=$(pod asking g3 sleep infinity)
+    server_at=$(address "${server% *}")
+    until_true 20 cri exec "${client#* }" redis-cli -h "$server_at" ping
+    carried "${client#* }" "$server_at" | tee "$work/contained.status"
+    grep -q '^2 of 2 ends accelerated' "$work/contained.status" || { cat "$work/logs/agent.log" >&2; fail "nothing is carried with an agent in a container"; }
+    ! grep 'level=error' "$work/logs/agent.log" || fail "its broker says so"
 }
 
 judge() {
@@ -223,10 +284,12 @@ judge() {
     grep -q '^ginnel_agent_containers_total{result="taken_path"} 4$' "$work/metrics" || fail "four have no place for it"
     grep -q '^2 of 2 ends accelerated' "$work/same.status" || fail "the same group is carried"
     grep -q '^0 of 2 ends accelerated; 0 B by ring' "$work/other.status" || fail "another group is not"
+    grep -q '^2 of 2 ends accelerated' "$work/service.status" || fail "the same group is carried by a Service's address"
+    grep -q '^0 of 2 ends accelerated; 0 B by ring' "$work/other-service.status" || fail "another group is not, by a Service's address"
 }
 
 case ${1:-} in
     inside) inside ;;
-    '') outside ;;
+    '') within "$here/test.sh" 600 ;;
     *) fail "usage: kubernetes/test.sh" ;;
 esac

@@ -120,7 +120,7 @@ func (b *brokers) start(id, name, scope string) (string, error) {
 		return directory, nil
 	}
 	text := fmt.Sprintf("%s%q\nrun_dir = %q\nstatus = \"off\"\n[broker]\n%s\n", head, name, filepath.Join(b.root, id), b.settings)
-	if err := os.WriteFile(b.configuration(id), []byte(text), 0o644); err != nil {
+	if err := b.configure(id, text); err != nil {
 		return "", err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -128,6 +128,31 @@ func (b *brokers) start(id, name, scope string) (string, error) {
 	b.meters.groups.Set(float64(len(b.running)))
 	go b.keep(ctx, b.configuration(id), name)
 	return directory, nil
+}
+
+// configure leaves a broker's configuration. Where the disk is full, the one that an earlier agent left
+// stays as it is, and does: a group whose containers run is not to lose its broker for that.
+func (b *brokers) configure(id, text string) error {
+	file := b.configuration(id)
+	if before, err := os.ReadFile(file); err == nil && string(before) == text {
+		return nil
+	}
+	err := replace(file, text)
+	if _, scope := b.nameOf(id); err != nil && scope != "" {
+		slog.Warn("a broker has an earlier agent's settings", "group", id, "why", err)
+		return nil
+	}
+	return err
+}
+
+// replace writes a file whole, or leaves the one that is there.
+func replace(file, text string) error {
+	draft := file + ".draft"
+	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
+		_ = os.Remove(draft)
+		return err
+	}
+	return os.Rename(draft, file)
 }
 
 func (b *brokers) configuration(id string) string { return filepath.Join(b.root, id, "broker.toml") }

@@ -30,6 +30,9 @@ func adjust(container *api.Container, from, broker string) *api.ContainerAdjustm
 	adjustment.AddMount(&api.Mount{
 		Source: broker, Destination: brokerInside, Type: "bind", Options: append(options, "noexec"),
 	})
+	// Another plugin may have set it. The runtime fails a container in which two set one variable, but
+	// not where the later one removes it first; what the earlier one wanted is in the list.
+	adjustment.RemoveEnv("LD_PRELOAD")
 	adjustment.AddEnv("LD_PRELOAD", withLibrary(variable(container.GetEnv(), "LD_PRELOAD")))
 	return adjustment
 }

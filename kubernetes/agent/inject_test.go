@@ -62,6 +62,17 @@ func TestVolumesOfAPodsOwnStay(t *testing.T) {
 	}
 }
 
+func installed(t *testing.T, image, host string) *libraries {
+	libraries, err := newLibraries(image, host)
+	if err == nil {
+		err = libraries.install()
+	}
+	if err != nil || !libraries.isThere() {
+		t.Fatal(err)
+	}
+	return libraries
+}
+
 // A plugin on directories of the test's, with a broker that only waits.
 func newPlugin(t *testing.T, groups int) *plugin {
 	root := t.TempDir()
@@ -76,10 +87,7 @@ func newPlugin(t *testing.T, groups int) *plugin {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	libraries, err := install(image, filepath.Join(root, "libraries"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	libraries := installed(t, image, filepath.Join(root, "libraries"))
 	meters := newMeters()
 	brokers := newBrokers(program, filepath.Join(root, "groups"), "", groups, meters)
 	t.Cleanup(func() {
@@ -111,7 +119,7 @@ func TestAContainerIsGivenItsGroupsBrokerAlone(t *testing.T) {
 	p := newPlugin(t, 8)
 	a, b, again := create(t, p, "a", "1"), create(t, p, "b", "2"), create(t, p, "a", "3")
 	for _, adjustment := range []*api.ContainerAdjustment{a, b} {
-		if len(adjustment.Mounts) != 2 || len(adjustment.Env) != 1 {
+		if len(adjustment.Mounts) != 2 || len(adjustment.Env) != 2 {
 			t.Fatalf("%v", adjustment)
 		}
 		for _, mount := range adjustment.Mounts {
@@ -306,16 +314,13 @@ func TestALibraryIsInstalledOnceAndMadeAnewWhereItIsDamaged(t *testing.T) {
 	if err := os.Symlink("../"+library, filepath.Join(image, "lib", library)); err != nil {
 		t.Fatal(err)
 	}
-	first, err := install(image, host)
-	if err != nil || !first.isThere() {
-		t.Fatal(err)
-	}
+	first := installed(t, image, host)
 	if err := os.WriteFile(filepath.Join(first.current, library), []byte("half"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	second, err := install(image, host)
-	if err != nil || second.current != first.current {
-		t.Fatal(err)
+	second := installed(t, image, host)
+	if second.current != first.current {
+		t.Errorf("%s and %s", first.current, second.current)
 	}
 	text, err := os.ReadFile(filepath.Join(second.current, "lib", library))
 	if err != nil || string(text) != "library" {

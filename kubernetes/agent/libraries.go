@@ -14,54 +14,63 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 )
 
 const draftPrefix = "draft-"
 
 type libraries struct {
+	// image is the directory of the agent's image, version a name for all that is in it.
+	image, version string
 	// root is the directory of all versions.
 	root string
 	// current is the directory of this agent's.
 	current string
+	// isWhole: all that the image has was found there, or put there.
+	isWhole atomic.Bool
 }
 
-// install copies the image's directory to the host, under a name made of all that is in it.
-func install(image, root string) (*libraries, error) {
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, err
-	}
+func newLibraries(image, root string) (*libraries, error) {
 	version, err := hashOf(image)
-	if err != nil {
-		return nil, err
+	return &libraries{image: image, version: version, root: root, current: filepath.Join(root, version)}, err
+}
+
+// install copies the image's directory to the host, under a name made of all that is in it. What a
+// crash of the host left half written is made anew.
+func (l *libraries) install() error {
+	if found, err := hashOf(l.current); err == nil && found == l.version {
+		l.isWhole.Store(true)
+		return nil
 	}
-	l := &libraries{root: root, current: filepath.Join(root, version)}
-	drafts, _ := filepath.Glob(filepath.Join(root, draftPrefix+"*"))
+	l.isWhole.Store(false)
+	if err := os.MkdirAll(l.root, 0o755); err != nil {
+		return err
+	}
+	drafts, _ := filepath.Glob(filepath.Join(l.root, draftPrefix+"*"))
 	for _, draft := range drafts {
 		_ = os.RemoveAll(draft)
 	}
-	// What a crash of the host left half written is made anew.
-	if found, err := hashOf(l.current); err == nil && found == version {
-		return l, nil
-	}
-	draft, err := os.MkdirTemp(root, draftPrefix)
+	draft, err := os.MkdirTemp(l.root, draftPrefix)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(draft)
-	if err := copyTree(image, draft); err != nil {
-		return nil, err
+	if err := copyTree(l.image, draft); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(l.current); err != nil {
-		return nil, err
+		return err
 	}
-	return l, os.Rename(draft, l.current)
+	err = os.Rename(draft, l.current)
+	l.isWhole.Store(err == nil)
+	return err
 }
 
 // isThere holds if a container can be given the library: a mount of what is not there would keep it
-// from starting.
+// from starting, and a part of it every program in it.
 func (l *libraries) isThere() bool {
 	stat, err := os.Stat(filepath.Join(l.current, library))
-	return err == nil && stat.Mode().IsRegular()
+	return err == nil && stat.Mode().IsRegular() && l.isWhole.Load()
 }
 
 // removeUnused removes the versions that no container has.

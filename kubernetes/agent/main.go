@@ -67,7 +67,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer held.Close()
-	libraries, err := install(o.image, o.libraries)
+	libraries, err := newLibraries(o.image, o.libraries)
 	if err != nil {
 		return fmt.Errorf("the library: %w", err)
 	}
@@ -76,8 +76,10 @@ func run(ctx context.Context, o options) error {
 		libraries: libraries, brokers: newBrokers(o.broker, o.run, settings, o.groups, meters), namespaces: known,
 		handlers: strings.Split(o.handlers, ","), meters: meters,
 	}
+	plugin.mend()
 	go func() {
 		for range time.Tick(time.Minute) {
+			plugin.mend()
 			plugin.tidy()
 		}
 	}()

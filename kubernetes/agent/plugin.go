@@ -140,6 +140,22 @@ func (p *plugin) forget(container *api.Container) {
 	p.meters.running.Set(float64(len(p.containers)))
 }
 
+// mend makes up for what could not be done when it was due, for want of room on the disk for instance:
+// the library is installed, and groups of containers that run have brokers.
+func (p *plugin) mend() {
+	if !p.libraries.isThere() {
+		if err := p.libraries.install(); err != nil {
+			slog.Warn("the library is not installed: new containers start without", "why", err)
+		}
+	}
+	_, groups := p.used()
+	for id := range groups {
+		if err := p.brokers.resume(id); err != nil {
+			slog.Warn("no broker", "group", id, "why", err)
+		}
+	}
+}
+
 // tidy takes away what no container has.
 func (p *plugin) tidy() {
 	if !p.knows() {

@@ -133,6 +133,22 @@ fn two_processes_get_one_memory_and_others_none() {
     assert_eq!((ended.verdict, ended.pair), (Verdict::Ended, told.pair));
 }
 
+/// The broker's is another pid namespace, as an agent's on Kubernetes: it sees no number of those who
+/// ask, and counts them by their users.
+#[test]
+fn a_broker_in_a_pid_namespace_of_its_own_makes_pairs() {
+    if !possible("a_broker_in_a_pid_namespace_of_its_own_makes_pairs") {
+        return;
+    }
+    let within = ["unshare", "--pid", "--fork", "--kill-child"].map(String::from);
+    let broker = Broker::start_within(&within, "");
+    let (first, second, (client, server)) = (Asker::new(&broker), Asker::new(&broker), pair());
+    first.hand_in(&client, true, 1);
+    first.waits();
+    second.hand_in(&server, false, 2);
+    assert_eq!((first.verdict(), second.verdict()), (Verdict::Meet, Verdict::Meet), "{}", broker.log());
+}
+
 /// With the memory each gets its ends of the pair's lines, in one order: what one writes the other
 /// reads. The broker keeps none: who closes his is heard.
 #[test]

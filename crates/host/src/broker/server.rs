@@ -14,13 +14,14 @@ use crate::prover::numbers::{Place, Reader};
 use crate::prover::server::{Lines, PAUSE, STACK};
 use crate::prover::turn_away::TurnAway;
 use crate::sockets::has_read_all;
+use crate::users;
 use anyhow::{Context, Result};
 use ginnel_node::wake::line::LINES;
 use ginnel_tcp::broker::{Answer, Farewell, Question, Verdict};
 use ginnel_tcp::kernel;
 use ginnel_tcp::proof::Numbers;
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_send_buffer_size, socket_peercred};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     accept_with, recvmsg, send, sendmsg,
@@ -97,7 +98,7 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
             }
             Err(error) => return Err(error).context("accept"),
         };
-        let who = socket_peercred(&client).map(|credentials| credentials.uid.as_raw());
+        let who = users::of_peer(&client);
         let entered = who.map_err(|_| Verdict::TooMany).and_then(|user| Ok((broker.enter(user)?, user)));
         if let Ok((number, user)) = entered {
             let socket = Arc::new(client);

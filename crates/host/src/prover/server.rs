@@ -9,11 +9,12 @@
 use super::numbers::Reader;
 use super::turn_away::TurnAway;
 use crate::log;
+use crate::users;
 use anyhow::{Context, Result};
 use ginnel_tcp::proof::helper::{ANSWER, Question};
 use rustix::fs::{Mode, chmod, unlink};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, listen, recvmsg, send, socket_with,
@@ -113,7 +114,7 @@ pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
             }
             Err(error) => return Err(error).context("accept"),
         };
-        let user = socket_peercred(&client).map(|credentials| credentials.uid.as_raw());
+        let user = users::of_peer(&client);
         let place = user.ok().and_then(|user| asking.enter(user));
         let not_answered = match place {
             Some(place) => match answer_beside(client, place, reader.clone()) {
