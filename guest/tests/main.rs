@@ -11,6 +11,7 @@ mod doctor;
 mod driver;
 mod host;
 mod hostile;
+mod iceoryx2;
 mod migrate;
 mod pairs;
 mod possession;
