@@ -295,7 +295,9 @@ pub mod shared_by_threads {
         let node = NodeBuilder::new().create::<Threadsafe>().expect("a node");
         let service = node.service_builder(&name("threads")).publish_subscribe::<u64>();
         let service = service.open().expect("there");
-        let publisher = service.publisher_builder().create().expect("a publisher");
+        // One for each thread.
+        let publisher = service.publisher_builder().max_loaned_samples(4);
+        let publisher = publisher.create().expect("a publisher");
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let publisher = &publisher;
