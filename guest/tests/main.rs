@@ -12,6 +12,7 @@ mod driver;
 mod host;
 mod hostile;
 mod libvirt;
+mod iceoryx2;
 mod migrate;
 mod pairs;
 mod possession;

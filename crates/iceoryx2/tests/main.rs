@@ -5,11 +5,15 @@
 extern crate iceoryx2_bb_loggers;
 
 mod deaths;
+#[path = "between/deaths.rs"]
+mod deaths_between;
 mod errors;
 mod forks;
 mod patterns;
 mod random;
 mod read_only;
+#[path = "between/scenes/mod.rs"]
+mod scenes;
 #[path = "../../sdk/tests/stage.rs"]
 #[allow(dead_code, reason = "the SDK's tests use more of it")]
 mod stage;

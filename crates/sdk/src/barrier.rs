@@ -94,7 +94,7 @@ impl Barrier {
         }
         let (kind, keep, numbers) = (Kind::Barrier, Keep::UntilRemoved, [parties.into(), 0, 0]);
         let shape = Shape { kind, size: 8, pages: 0, numbers, keep };
-        Self::of(Object::create(segment.inner, name, &shape, |_, _| {})?)
+        Self::of(Object::create(segment.inner, name, &shape, |_, _| {})?, None)
     }
 
     /// Takes part in one that is there.
@@ -103,7 +103,7 @@ impl Barrier {
     /// [`Error::NotFound`], [`Error::WrongKind`], [`Error::InUse`] where all seats are taken by
     /// who lives, [`Error::Corrupt`].
     pub fn open(segment: &Segment, name: &str) -> Result<Self> {
-        Self::of(Object::open(segment.inner, name, Kind::Barrier)?)
+        Self::of(Object::open(segment.inner, name, Kind::Barrier)?, None)
     }
 
     /// Takes part in it, and makes it where it is not there.
@@ -112,24 +112,22 @@ impl Barrier {
     /// [`Error::WrongShape`] where another number takes part, else as [`Self::create`] and
     /// [`Self::open`].
     pub fn open_or_create(segment: &Segment, name: &str, parties: u32) -> Result<Self> {
-        let open = || {
-            let barrier = Self::open(segment, name)?;
-            let (what, is, wanted) = ("parties", barrier.parties.into(), parties.into());
-            let name = || name.to_owned();
-            let same = is == wanted;
-            if same {
-                Ok(barrier)
-            } else {
-                Err(Error::WrongShape { name: name(), what, is, wanted })
-            }
-        };
+        let open = || Self::of(Object::open(segment.inner, name, Kind::Barrier)?, Some(parties));
         object::open_or_create(name, || Self::create(segment, name, parties), open)
     }
 
-    fn of(object: Object) -> Result<Self> {
+    /// `wanted`: how many are to take part, where that is asked for. Whoever asks for another number
+    /// is refused before it takes a seat: that seat may be the last one, or a dead one's, of whom
+    /// the others are to hear.
+    fn of(object: Object, wanted: Option<u32>) -> Result<Self> {
         let parties = Untrusted::new(object.numbers[0]).within(1, MOST.into());
         let parties = parties.ok().and_then(|parties| u32::try_from(parties).ok());
         let parties = parties.ok_or_else(|| object.corrupt())?;
+        if let Some(wanted) = wanted.filter(|&wanted| wanted != parties) {
+            let (name, what) = (object.name.clone(), "parties");
+            let (is, wanted) = (parties.into(), wanted.into());
+            return Err(Error::WrongShape { name, what, is, wanted });
+        }
         let seat = take_seat(&object, parties)?;
         let (state, list) = (object.words.word(STATE), Waitlist::new(object.words));
         let barrier = Self { object, state, list, parties, seat };

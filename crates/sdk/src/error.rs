@@ -218,7 +218,7 @@ impl fmt::Display for Error {
             Self::TooLarge { len, max } => {
                 write!(f, "{len} bytes do not fit: the queue was made for messages of {max}")
             }
-            Self::WouldBlock => write!(f, "nothing to be had at the moment"),
+            Self::WouldBlock => write!(f, "nothing to be had, or no room, at the moment"),
             Self::TimedOut => write!(f, "time is over"),
             Self::Ended { died: true } => write!(f, "the other end died"),
             Self::Ended { died: false } => write!(f, "the other end was closed"),

@@ -171,10 +171,13 @@ impl Queue {
         object::open_or_create(name, || self.create(segment, name), open)
     }
 
-    fn same_as(&self, object: &Object) -> Result<()> {
+    pub(crate) fn same_as(&self, object: &Object) -> Result<()> {
         let (ours, theirs) = (self.geometry()?, Geometry::of(object)?);
+        // Where it is another one, what was asked for is said, and not what that is rounded to.
+        let same = ours.cells == theirs.cells;
+        let cells = if same { ours.cells } else { self.cells }.into();
         let pairs = [
-            ("capacity", theirs.cells.into(), ours.cells.into()),
+            ("capacity", theirs.cells.into(), cells),
             ("message size", theirs.message, ours.message),
             ("senders", theirs.lanes.into(), ours.lanes.into()),
             ("loans", theirs.loans.into(), ours.loans.into()),

@@ -73,7 +73,7 @@ impl Options {
     /// # Errors
     /// [`Error::Segment`], which says why and what to do.
     pub fn open(&self, name: impl AsRef<Path>) -> Result<Segment> {
-        let path = path_of(name.as_ref());
+        let path = path_of(name.as_ref())?;
         if self.existing && !path.exists() {
             let message = format!("{}: there is no such segment", path.display());
             return Err(Error::Segment { message });
@@ -160,12 +160,27 @@ impl Segment {
     }
 }
 
-/// What a name means.
-fn path_of(name: &Path) -> PathBuf {
-    if name.as_os_str().as_encoded_bytes().contains(&b'/') {
-        return name.to_owned();
+/// What a name means. What would name a directory is refused here: further down it would be a file
+/// that is no segment, and that one may remove.
+fn path_of(name: &Path) -> Result<PathBuf> {
+    let refused = |why: &str| {
+        let message = format!(
+            "{name:?} {why}; a segment has a name, as a file of {} has, or a file's whole path",
+            default_directory().display()
+        );
+        Err(Error::Segment { message })
+    };
+    let bytes = name.as_os_str().as_encoded_bytes();
+    if matches!(bytes, b"" | b"." | b"..") {
+        return refused("is no name of a segment");
+    }
+    if bytes.contains(&0) {
+        return refused("has a 0 in it");
+    }
+    if bytes.contains(&b'/') {
+        return if name.is_dir() { refused("is a directory") } else { Ok(name.to_owned()) };
     }
     let file = default_directory().join(name);
     let served = Path::new(GINNELD).join(name).join("host.sock");
-    if !file.exists() && served.exists() { served } else { file }
+    Ok(if !file.exists() && served.exists() { served } else { file })
 }

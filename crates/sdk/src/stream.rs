@@ -136,6 +136,11 @@ fn is_own(error: &Error) -> bool {
     )
 }
 
+/// The queue of who listens, by whose measures it is told from others.
+fn calls() -> Queue {
+    Queue::new().capacity(4).message_size(MOST_CALL as u64).senders(64)
+}
+
 fn check_name(name: &str) -> Result<()> {
     if name.len() <= MOST_NAME && !name.is_empty() {
         return Ok(());
@@ -151,8 +156,7 @@ impl Listener {
     /// [`Error::Taken`] where the name is taken, and others.
     pub fn bind(segment: &Segment, name: &str) -> Result<Self> {
         check_name(name)?;
-        let queue = Queue::new().capacity(4).message_size(MOST_CALL as u64).senders(64);
-        queue.keep(Keep::WithCreator).create(segment, name)?;
+        calls().keep(Keep::WithCreator).create(segment, name)?;
         let calls = Receiver::open(segment, name)?;
         Ok(Self { segment: segment.clone(), name: name.to_owned(), calls, pending: None })
     }
@@ -278,6 +282,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::NotFound`] where nobody listens, [`Error::Ended`] where who listened has gone,
+    /// [`Error::WrongKind`] and [`Error::Invalid`] where the name is another object's,
     /// [`Error::SegmentFull`] and others.
     pub fn connect(segment: &Segment, name: &str) -> Result<Self> {
         Self::connect_until(segment, name, None)
@@ -371,6 +376,12 @@ fn caller(segment: &Segment, name: &str, end: Option<Instant>) -> Result<Sender>
                 std::thread::sleep(AGAIN);
             }
             Err(Error::InUse { .. }) => return Err(Error::TimedOut),
+            Ok(caller) if !caller.is_of(&calls()) => {
+                let what = format!(
+                    "{name:?} is a queue, at which nobody listens for streams; choose another name"
+                );
+                return Err(Error::Invalid { what });
+            }
             Ok(caller) => {
                 caller.look_for_receiver()?;
                 return Ok(caller.when_full(WhenFull::Wait));

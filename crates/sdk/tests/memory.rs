@@ -161,6 +161,21 @@ fn a_path_that_names_another_file_is_another_segment() {
     });
 }
 
+/// What can be no segment is refused by what is wrong with it, and nobody is told to remove a
+/// directory.
+#[test]
+fn what_is_no_segments_name_is_refused() {
+    play("memory::what_is_no_segments_name_is_refused", |_| {
+        let directory = segment().path().parent().expect("one").to_owned();
+        let directory = directory.to_str().expect("UTF-8");
+        for name in ["", ".", "..", "a\0b", directory, "/"] {
+            let refused = Segment::open(name).err().expect("no name").to_string();
+            assert!(refused.contains(&format!("{name:?}")), "{refused}");
+            assert!(refused.contains("whole path") && !refused.contains("remove"), "{refused}");
+        }
+    });
+}
+
 /// A name that another process wrote, and that is no text, is shown and removed by what is shown.
 #[test]
 fn a_name_that_is_no_text_can_be_removed() {

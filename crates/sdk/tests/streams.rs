@@ -376,6 +376,23 @@ fn descriptors_tell_when_to_try_again() {
     });
 }
 
+/// A name of another object's is refused in words, and no message goes into a queue of others.
+#[test]
+fn a_stream_is_not_connected_to_something_else() {
+    play("streams::a_stream_is_not_connected_to_something_else", |_| {
+        let segment = segment();
+        Queue::new().message_size(64).create(&segment, "q").expect("free");
+        let receiver = Receiver::open(&segment, "q").expect("there");
+        let refused = Stream::connect_timeout(&segment, "q", LONG).err().expect("a queue");
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("\"q\" is a queue"), "{refused}");
+        assert_eq!(receiver.try_recv().err(), Some(Error::WouldBlock), "nothing was sent");
+        Memory::create(&segment, "m", 8).expect("free");
+        let refused = Stream::connect_timeout(&segment, "m", LONG).err().expect("memory");
+        assert!(matches!(refused, Error::WrongKind { .. }), "{refused:?}");
+    });
+}
+
 /// Whatever somebody writes into the queue of who listens, others are served.
 #[test]
 fn nonsense_does_not_stop_who_listens() {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from ctypes import byref, c_void_p, create_string_buffer, sizeof
+from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p, create_string_buffer, sizeof
 from types import TracebackType
 from typing import Any, Optional, Type
 
 from ._handle import TIME, Handle, Pollable, Segment, Single
 from ._library import (
+    INVALID,
     Bytes,
     Error,
     QueueOptions,
@@ -20,6 +21,8 @@ from ._library import (
     call,
     failed,
     library,
+    number_of,
+    text_of,
 )
 from ._waiting import until
 
@@ -48,6 +51,9 @@ class Memory(Handle):
 
     def read(self, at: int, length: int) -> bytes:
         """Copies bytes out."""
+        at = number_of(at, "a place in memory", c_size_t)
+        if number_of(length, "a length", c_size_t) > len(self):
+            raise Error(f"{length} bytes do not lie in {self.name!r}, which has {len(self)}", INVALID)
         buffer = create_string_buffer(length)
         self._call("read", at, buffer, length)
         return buffer.raw
@@ -55,6 +61,7 @@ class Memory(Handle):
     def write(self, at: int, data: Bytes) -> None:
         """Copies bytes in."""
         address, length, _kept = address_of(data)
+        at = number_of(at, "a place in memory", c_size_t)
         self._call("write", at, address, length)
 
     def in_place(self) -> memoryview:
@@ -83,16 +90,35 @@ class WhenFull(enum.IntEnum):
 class Queue:
     """With which measures a queue is made: from one or many to one."""
 
-    def __init__(self, *, capacity: int = 0, message_size: int = 0, senders: int = 0, loans: int = 0) -> None:
-        self._options = QueueOptions(sizeof(QueueOptions), capacity, senders, message_size, loans)
+    def __init__(
+        self,
+        *,
+        capacity: Optional[int] = None,
+        message_size: Optional[int] = None,
+        senders: Optional[int] = None,
+        loans: Optional[int] = None,
+    ) -> None:
+        def measure(what: str, value: Optional[int], kind: Any) -> int:
+            # The library takes 0 for what is not said.
+            if value == 0:
+                raise Error(f"a queue's {what} is at least 1, not 0", INVALID)
+            return 0 if value is None else number_of(value, f"a queue's {what}", kind)
+
+        self._options = QueueOptions(
+            sizeof(QueueOptions),
+            measure("capacity", capacity, c_uint32),
+            measure("number of senders", senders, c_uint32),
+            measure("message size", message_size, c_uint64),
+            measure("number of loans", loans, c_uint32),
+        )
 
     def create(self, segment: Segment, name: str) -> None:
         """Makes a queue that keeps its name until it is removed."""
-        call("queue_create", segment._handle, name.encode(), byref(self._options))
+        call("queue_create", segment._handle, text_of(name), byref(self._options))
 
     def open_or_create(self, segment: Segment, name: str) -> None:
         """Makes it, where it is not there."""
-        call("queue_open_or_create", segment._handle, name.encode(), byref(self._options))
+        call("queue_open_or_create", segment._handle, text_of(name), byref(self._options))
 
 
 class _Held(Single):
@@ -156,7 +182,7 @@ class Loan(_Held):
     def send(self, length: Optional[int] = None) -> None:
         """Sends it, or so many of its bytes. BufferError while there are views of it."""
         self._over()
-        self._sender._borrowed("loan_send", self._raw, len(self) if length is None else length)
+        self._sender._borrowed("loan_send", self._raw, len(self) if length is None else number_of(length, "a length", c_size_t))
         self._done = True
 
 
@@ -211,6 +237,7 @@ class Sender(_End):
     def loan(self, length: int, timeout: Timeout = None) -> Loan:
         """Borrows a buffer of so many bytes."""
         raw = RawLoan()
+        length = number_of(length, "a length", c_size_t)
         self._wait("loan", timeout, length, TIME, byref(raw))
         return Loan(raw, self)
 

@@ -6,11 +6,23 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from ctypes import byref, c_void_p, sizeof
+from ctypes import byref, c_uint64, c_void_p, sizeof
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Optional, Type, TypeVar, Union
 
-from ._library import Error, Options, TimedOut, Timeout, call, library, made, nanoseconds
+from ._library import (
+    MEASURES,
+    Error,
+    Options,
+    TimedOut,
+    Timeout,
+    call,
+    library,
+    made,
+    nanoseconds,
+    number_of,
+    text_of,
+)
 
 Self = TypeVar("Self", bound="Handle")
 T = TypeVar("T")
@@ -63,7 +75,7 @@ class Segment(Single):
         existing: bool = False,
     ) -> "Segment":
         """Opens a segment by its name or path. `size`: bytes of one that is made now."""
-        return cls._open(os.fspath(name).encode(), size, existing)
+        return cls._open(text_of(os.fspath(name)), size, existing)
 
     @classmethod
     def own(cls, *, size: int = 0, existing: bool = False) -> "Segment":
@@ -73,12 +85,13 @@ class Segment(Single):
 
     @classmethod
     def _open(cls, name: Optional[bytes], size: int, existing: bool) -> "Segment":
+        size = number_of(size, "a segment's size", c_uint64)
         options = Options(sizeof(Options), size, existing)
         return cls(made("open", name, byref(options)))
 
     def remove(self, name: str) -> None:
         """Takes the name from an object: it is freed when nobody uses it any more."""
-        call("remove", self._handle, name.encode())
+        call("remove", self._handle, text_of(name))
 
     def __del__(self) -> None:
         library.ginnel_close(self._handle)
@@ -114,7 +127,10 @@ class Handle(Single):
 
     @classmethod
     def _make(cls: Type[Self], how: str, segment: Segment, name: str, *measures: Any) -> Self:
-        return cls(made(f"{cls._kind}_{how}", segment._handle, name.encode(), *measures), name)
+        text = text_of(name)
+        for value, kind in zip(measures, MEASURES.get(cls._kind, [])):
+            number_of(value, f"a measure of {name!r}", kind)
+        return cls(made(f"{cls._kind}_{how}", segment._handle, text, *measures), name)
 
     @classmethod
     def open(cls: Type[Self], segment: Segment, name: str) -> Self:

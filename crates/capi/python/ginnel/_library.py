@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import weakref
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
@@ -53,6 +54,9 @@ class Broken(Error):
 class Forked(Error):
     """The object is that of the process before fork: open it again in this one."""
 
+
+#: GINNEL_EINVALID.
+INVALID = 5
 
 _KINDS = {
     1: NotFound,
@@ -139,7 +143,7 @@ _FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("barrier_wait", c_int, [_HANDLE, c_int64]),
 ]
 
-_MEASURES: dict[str, list[Any]] = {
+MEASURES: dict[str, list[Any]] = {
     "memory": [c_uint64],
     "mutex": [],
     "rwlock": [],
@@ -151,7 +155,7 @@ _POLLABLE = ("sender", "receiver", "semaphore", "event", "listener", "stream")
 _FUNCTIONS += [("%s_unlock" % kind, c_int, [_HANDLE]) for kind in ("mutex", "rwlock")]
 _FUNCTIONS += [("%s_mark_consistent" % kind, c_int, [_HANDLE]) for kind in ("mutex", "rwlock")]
 _FUNCTIONS += [("%s_fd" % kind, c_int, [_HANDLE]) for kind in _POLLABLE]
-for _kind, _measures in _MEASURES.items():
+for _kind, _measures in MEASURES.items():
     _FUNCTIONS += [
         (_kind + "_create", c_int, [_HANDLE, c_char_p, *_measures, _OUT]),
         (_kind + "_open", c_int, [_HANDLE, c_char_p, _OUT]),
@@ -176,6 +180,25 @@ def failed() -> Error:
     code = library.ginnel_errcode()
     message = library.ginnel_errmsg().decode(errors="replace")
     return _KINDS.get(code, Error)(message, code)
+
+
+def text_of(name: str) -> bytes:
+    """A name as the library takes it: it would take one with a 0 in it for what stands before."""
+    try:
+        text = name.encode()
+    except UnicodeEncodeError:
+        raise Error(f"a name is UTF-8, and {name!r} is not", INVALID) from None
+    if b"\0" in text:
+        raise Error(f"a name has no 0 in it, and {name!r} has one", INVALID)
+    return text
+
+
+def number_of(value: int, what: str, kind: Any) -> int:
+    """A number that fits into its type, which would take another number for it elsewise."""
+    most = min(2 ** (8 * ctypes.sizeof(kind)), 2**63) - 1
+    if not 0 <= operator.index(value) <= most:
+        raise Error(f"{what} is a number from 0 to {most}, not {value}", INVALID)
+    return value
 
 
 def call(name: str, *arguments: Any) -> int:

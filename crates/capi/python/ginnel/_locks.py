@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+from ctypes import c_uint32
 from types import TracebackType
 from typing import Optional, Type
 
 from ._handle import TIME, Handle, Pollable, Segment, Self
-from ._library import Timeout
+from ._library import Timeout, number_of
 from ._waiting import until
 
 
@@ -138,7 +139,7 @@ class Semaphore(Pollable):
 
     def add(self, count: int) -> None:
         """So many more free permits: all, or none and Error."""
-        self._call("add", count)
+        self._call("add", number_of(count, "a number of permits", c_uint32))
 
     @property
     def available(self) -> int:

@@ -8,7 +8,18 @@ from ctypes import byref, c_size_t, c_void_p, create_string_buffer
 from typing import Callable
 
 from ._handle import PIECE, TIME, Pollable, Segment, in_pieces
-from ._library import Bytes, Error, TimedOut, Timeout, address_of, library, made, nanoseconds
+from ._library import (
+    Bytes,
+    Error,
+    TimedOut,
+    Timeout,
+    address_of,
+    library,
+    made,
+    nanoseconds,
+    number_of,
+    text_of,
+)
 from ._waiting import until
 
 
@@ -58,10 +69,11 @@ class Stream(Pollable):
     @classmethod
     def connect(cls, segment: Segment, name: str, timeout: Timeout = None) -> "Stream":
         """Connects to who listens under this name, and waits until it has accepted."""
-        return cls(_elsewhere(lambda: made("stream_connect", segment._handle, name.encode(), nanoseconds(timeout))), name)
+        return cls(_elsewhere(lambda: made("stream_connect", segment._handle, text_of(name), nanoseconds(timeout))), name)
 
     def read(self, room: int = 65536, timeout: Timeout = None) -> bytes:
         """Reads what there is, at least a byte; b"" where nothing more comes."""
+        room = number_of(room, "room for bytes", c_size_t)
         buffer, length = create_string_buffer(room), c_size_t()
         self._wait("read", timeout, buffer, room, byref(length), TIME)
         return buffer.raw[: length.value]

@@ -461,6 +461,50 @@ class Threads(unittest.TestCase):
         thread.join(60)
         self.assertEqual(came, [b"next"])
 
+    def test_names_and_numbers_that_cannot_be(self):
+        """Each is refused, and none is taken for another that can be."""
+        before = ginnel.Memory.create(segment, self.name(), 100)
+        cut = self.name() + "\0x"
+        for name in (cut, "\udcff", "", "x" * 97):
+            for make in (
+                lambda: ginnel.Memory.open_or_create(segment, name, 100),
+                lambda: ginnel.Queue().create(segment, name),
+                lambda: ginnel.Sender.open(segment, name),
+                lambda: ginnel.Semaphore.create(segment, name, 0, 1),
+                lambda: ginnel.Listener.open(segment, name),
+                lambda: ginnel.Stream.connect(segment, name),
+                lambda: segment.remove(name),
+            ):
+                with self.assertRaises(ginnel.Error) as refused:
+                    make()
+                if "\0" in name or name == "\udcff":
+                    self.assertIn(repr(name), str(refused.exception))
+        for name in ("a\0b", "\udcff", "", ".."):
+            with self.assertRaises(ginnel.Error):
+                ginnel.Segment.open(name)
+        other = self.name() + "other"
+        for number in (-1, 2**32, 2**64, 2**64 + 8, 2**70):
+            for ask in (
+                lambda: before.read(number, 1),
+                lambda: before.read(0, number),
+                lambda: before.write(number, b"x"),
+                lambda: ginnel.Memory.create(segment, other, number),
+                lambda: ginnel.Queue(capacity=number).create(segment, other),
+                lambda: ginnel.Queue(message_size=number).create(segment, other),
+                lambda: ginnel.Semaphore.create(segment, other, 0, number),
+                lambda: ginnel.Barrier.create(segment, other, number),
+                lambda: ginnel.Segment.open("another", size=number, existing=True),
+            ):
+                with self.assertRaises(ginnel.Error) as refused:
+                    ask()
+                self.assertNotIn(str(2**64 - 1), str(refused.exception))
+        with self.assertRaises(ginnel.Error):
+            ginnel.Queue(capacity=0)
+        semaphore = ginnel.Semaphore.create(segment, other, 0, 3)
+        with self.assertRaises(ginnel.Error):
+            semaphore.add(2**32 + 1)
+        self.assertEqual(semaphore.available, 0)
+
     def test_handlers_run_while_it_waits(self):
         class Rung(Exception):
             pass

@@ -223,6 +223,11 @@ impl Sender {
         }
     }
 
+    /// Was the queue made with these measures?
+    pub(crate) fn is_of(&self, queue: &super::Queue) -> bool {
+        queue.same_as(&self.object).is_ok()
+    }
+
     /// Is there somebody to wait for? Where there never was a receiver, one may come.
     pub(crate) fn look_for_receiver(&self) -> Result<()> {
         let word = self.object.words.word(RECEIVER).load(Acquire);
