@@ -3,6 +3,7 @@
 //! whatever becomes of the broker meanwhile.
 
 mod asked;
+mod attacks;
 mod lines;
 mod namespaces;
 mod programs;
