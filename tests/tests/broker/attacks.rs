@@ -183,6 +183,73 @@ open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
 os.rename(sys.argv[1] + '.new', sys.argv[1])
 while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.05)";
 
+/// Answers by epoll, or by receives. Told so, gives the numbers of its lines to a socket of its own,
+/// as dup2(2) allows; in the end it says what came there, which is nothing.
+const TAKES_NUMBERS: &str = "import ctypes, os, platform, select, socket, sys
+syscall = ctypes.CDLL('libc.so.6', use_errno=True).syscall
+GETSOCKOPT = 55 if platform.machine() == 'x86_64' else 209
+def option(fd, name):
+    value, length = ctypes.c_int(-1), ctypes.c_uint(4)
+    syscall(GETSOCKOPT, fd, 1, name, ctypes.byref(value), ctypes.byref(length))
+    return value.value
+l = socket.create_server(('0.0.0.0', 0))
+open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
+os.rename(sys.argv[1] + '.new', sys.argv[1])
+c = l.accept()[0]
+waits = select.epoll()
+if sys.argv[2] == 'epoll': waits.register(c, 1)
+mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+other.setblocking(False)
+while True:
+    if sys.argv[2] == 'epoll': assert waits.poll() == [(c.fileno(), 1)]
+    d = c.recv(70000)
+    if not d: break
+    if d == b'take':
+        numbers = [int(name) for name in os.listdir('/proc/self/fd')]
+        lines = [fd for fd in numbers if (option(fd, 39), option(fd, 3)) == (socket.AF_UNIX, socket.SOCK_STREAM)]
+        assert len(lines) == 4, lines
+        for fd in lines: os.dup2(mine.fileno(), fd)
+        for fd in lines: mine.send(b'stays')
+        for fd in lines: assert other.recv(10) == b'stays'
+    c.sendall(d)
+try: print('came', other.recv(100), flush=True)
+except BlockingIOError: print('nothing came', flush=True)
+for fd in lines: os.write(fd, b'still there')
+for fd in lines: assert other.recv(20) == b'still there'";
+
+/// The same client as above: says the word, and is answered still.
+const SAYS_TAKE: &str = "import os, socket, sys, time
+def exchange(word):
+    c.sendall(word)
+    assert c.recv(len(word), socket.MSG_WAITALL) == word
+c = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+c.settimeout(60)
+while os.path.exists(sys.argv[3]): exchange(b'x' * 1000); time.sleep(0.003)
+for _ in range(20): exchange(b'x' * 1000); time.sleep(0.01)
+exchange(b'take')
+for _ in range(60): exchange(b'x' * 1000); time.sleep(0.01)";
+
+/// A number that the program gives to what it likes is no line's any more: nothing is written there,
+/// nothing read, and it is not closed.
+#[test]
+fn a_number_that_the_program_takes_is_no_lines() {
+    for way in ["receive", "epoll"] {
+        let Some(two) = Two::new(&format!("the numbers of lines, {way}"), "") else { return };
+        let (server, port) = two.serve_with(TAKES_NUMBERS, way);
+        let stays = two.client.dir().join("stays");
+        fs::write(&stays, "").expect("written");
+        let mut client = two.client.command_behind(&two.as_nobody(), PYTHON);
+        // It sleeps whenever it waits, and is rung.
+        client.env("GINNEL_SPIN", "0");
+        let client = two.client.start(client.args(["-c", SAYS_TAKE, ADDRESSES[1], &port]).arg(&stays));
+        two.wait_for_pairs(1);
+        two.server.wait_until(LIMIT, "a line", || two.server.status().contains("\"wake\": \"line\""));
+        fs::remove_file(stays).expect("there");
+        let (asked, served) = (client.finish(), server.finish());
+        assert!(asked.success() && served.success() && served.stdout.contains("nothing came"), "{way}: {asked} {served}");
+    }
+}
+
 /// The processor time that a process has had, in hundredths of a second.
 fn spent(id: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("it runs");
