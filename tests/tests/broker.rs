@@ -6,6 +6,7 @@ mod asked;
 mod attacks;
 mod lines;
 mod namespaces;
+mod neighbours;
 mod programs;
 
 use ginnel_tests::daemon::Broker;
