@@ -3,8 +3,10 @@
 //! whatever becomes of the broker meanwhile.
 
 mod asked;
+mod attacks;
 mod lines;
 mod namespaces;
+mod neighbours;
 mod programs;
 
 use ginnel_tests::daemon::Broker;

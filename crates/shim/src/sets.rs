@@ -487,10 +487,11 @@ fn share(slot: u32) {
 }
 
 /// The set is waited for through the kernel from now on: what was armed with its waiter is to be
-/// armed anew.
-fn nest(inner: &mut Inner) {
+/// armed anew. What a line told of would come to outer sets, which other processes may have.
+fn nest(set: &Set, inner: &mut Inner) {
     if !inner.nested {
         inner.nested = true;
+        doors::give_back(set, inner);
         for index in 0..inner.registrations.len() {
             make_hot(inner, u32::try_from(index).unwrap_or(0));
         }
@@ -513,7 +514,7 @@ pub fn polled(index: u32) -> Option<u32> {
     let set = set_at(index)?;
     // Once; and not by a signal handler that interrupted this thread's own work on the set.
     if !set.holds_any() && set.inner.soon(|inner| inner.nested) == Some(false) {
-        set.with(nest);
+        set.with(|inner| nest(set, inner));
     }
     set.holds_any().then_some(index)
 }

@@ -71,6 +71,8 @@ struct Line {
     news: AtomicBool,
     /// Nobody is to sleep here any more.
     lost: AtomicBool,
+    /// Who held the lock when it was to be closed.
+    held_by: AtomicU32,
 }
 
 impl Line {
@@ -85,6 +87,7 @@ impl Line {
             vain: AtomicU32::new(0),
             news: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            held_by: AtomicU32::new(0),
         }
     }
 
@@ -129,6 +132,21 @@ impl Line {
             self.close(on_descriptor, false);
         }
         let _ = self.taker.compare_exchange(taker, 0, AcqRel, Relaxed);
+    }
+
+    /// Closes what was to be closed and could not be, as somebody had the lock; `ended`: all are to
+    /// be. Who has it at two looks in a row left its work by `siglongjmp`. To be called every few
+    /// seconds.
+    fn tidy(&self, on_descriptor: fn(i32, bool), ended: bool) {
+        let is_over = ended || self.lost.load(Acquire);
+        if !is_over || self.taker.load(Acquire) != 0 || self.fd.load(Relaxed) < 0 {
+            return;
+        }
+        let holder = self.lock.holder();
+        if self.held_by.swap(holder, Relaxed) == holder && holder != 0 {
+            self.lock.take_from(holder);
+        }
+        self.close(on_descriptor, false);
     }
 
     /// `in_child`: in a child of fork, whose parent goes on with it.
@@ -225,6 +243,25 @@ impl Lines {
                 let _ = line.taker.compare_exchange(taker, 0, AcqRel, Relaxed);
             }
         }
+    }
+
+    /// The program is about to have this number stand for something else (`dup2`): a line that has it
+    /// is one no more. Who sleeps there wakes, and arms anew. The kernel closes it within the call.
+    pub fn replaced(&self, number: i32) {
+        for line in self.lines.iter().filter(|line| line.fd.load(Relaxed) == number) {
+            line.lost.store(true, Release);
+            // Who holds the lock is at its system call, or has left it.
+            let _ = line.lock.with(|| line.fd.store(-1, Release));
+            line.fd.store(-1, Release);
+            socket::end(number);
+            HELD.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Closes what was to be closed and could not be: lines that were lost, or all, where the pair
+    /// has `ended`. To be called every few seconds, by one thread.
+    pub fn tidy(&self, ended: bool) {
+        self.lines.iter().for_each(|line| line.tidy(self.on_descriptor, ended));
     }
 
     /// The pair was given up: closes all.

@@ -224,7 +224,13 @@ pub fn replacing(new: c_int) {
             }
             sets::closing(new, None);
         }
-        Entry::Own | Entry::Uring | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
+        Entry::Own => {
+            if let Some(attachment) = runtime::attachment() {
+                attachment.pairs.all().for_each(|pair| pair.joined.lines.replaced(new));
+            }
+            fds::set(new, Entry::Unknown);
+        }
+        Entry::Uring | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn arm_past(index: u32) -> bool {
 fn arm(index: u32, past: bool) -> bool {
     let Some(set) = set_at(index) else { return true };
     let (all, children) = set.with(|inner| {
-        nest(inner);
+        nest(set, inner);
         (if past { arm_hot_past(set, inner) } else { arm_hot(set, inner) }, inside::awaited(inner))
     });
     all && children.into_iter().all(|(child, told)| match told {

@@ -92,7 +92,7 @@ fn collect_hot(
     if !inner.hot.is_empty() {
         if inner.hot.len() > MANY {
             // Some of them may be armed instead.
-            make_waiter(attachment, epfd, inner);
+            make_waiter(set, attachment, epfd, inner);
         }
         // (Where the kernel has the only place, what is due is known all the same: it keeps its
         // turn.)

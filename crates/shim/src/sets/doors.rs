@@ -6,12 +6,13 @@
 //! own. A set takes a door when it is about to arm the first connection of a pair; where there is
 //! none to be had, that pair's connections are armed with tokens. A door that is lost, since its
 //! other process is gone or rings for nothing, is given back before the next sleep, and what was
-//! armed with it is looked at.
+//! armed with it is looked at. A set that several processes have has no doors: the kernel would tell
+//! each of them of a line that only one can read.
 
 use super::edges::{BYTES, key};
 use super::registration::kernel_control;
 use super::tag::{door_of, door_tag};
-use super::{Inner, Registration, Set, all_sets, make_hot};
+use super::{Inner, Registration, Set, all_sets, make_hot, stir};
 use core::ptr;
 use core::sync::atomic::Ordering;
 use ginnel_node::joined::Joined;
@@ -83,11 +84,12 @@ pub(super) fn want(inner: &Inner, endpoint: Endpoint<'_>, bit: u16) -> Want {
 
 /// Takes what is missing for the registrations that are hot, and gives back what is lost. To be
 /// called before anything is armed.
-pub(super) fn open(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
+pub(super) fn open(set: &Set, attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
     if inner.doors.iter().any(Door::is_lost) {
         shut(epfd, inner, Door::is_lost);
     }
-    let Some(waiter) = inner.waiter.filter(|_| attachment.pairs.are_there() && !inner.nested) else { return };
+    let has_none = inner.nested || set.shared.load(Ordering::Relaxed);
+    let Some(waiter) = inner.waiter.filter(|_| attachment.pairs.are_there() && !has_none) else { return };
     for place in 0..inner.hot.len() {
         let index = inner.hot.get(place).copied().unwrap_or(u32::MAX);
         let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
@@ -108,11 +110,21 @@ pub(super) fn open(attachment: &'static Attachment, epfd: c_int, inner: &mut Inn
 
 /// Gives doors back, and has all that may be armed with them looked at.
 fn shut(epfd: c_int, inner: &mut Inner, which: impl Fn(&Door) -> bool) {
-    let gone: Doors = inner.doors.iter().copied().filter(&which).collect();
-    inner.doors.retain(|door| !which(door));
-    for door in gone {
+    // (Before a fork nothing may be taken from an allocator.)
+    while let Some(place) = inner.doors.iter().position(&which) {
+        let door = inner.doors.swap_remove(place);
         door.close(epfd);
         heat(inner, door.pair);
+    }
+}
+
+/// Another process is about to have the set, or to be told of it: gives all doors back. The kernel's
+/// set would tell that process of a line that it cannot read, for as long as this one looks
+/// elsewhere. Who sleeps here arms anew, with tokens.
+pub(super) fn give_back(set: &Set, inner: &mut Inner) {
+    if !inner.doors.is_empty() {
+        shut(set.fd.load(Ordering::Relaxed), inner, |_| true);
+        stir(set, inner);
     }
 }
 
@@ -176,7 +188,6 @@ fn is_later(came: u64, rung: u64) -> bool {
 pub(super) fn heard(set: &Set, data: u64) -> bool {
     let Some(number) = door_of(data) else { return false };
     set.inner.with(|inner| {
-        // (Another process that has the set may have one of this number.)
         empty(set, inner, |door| door.number == number);
     });
     true

@@ -82,7 +82,7 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
 
 /// Gives the set a waiter, where it may have one. To be called before anything is armed: what is
 /// armed without is woken by tokens for as long as it lasts.
-pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
+pub(super) fn make_waiter(set: &Set, attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
         if let Ok(waiter) = Waiter::new(&attachment.node) {
@@ -93,7 +93,7 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
             inner.waiter_lost = attachment.node.standing() != Standing::Here;
         }
     }
-    doors::open(attachment, epfd, inner);
+    doors::open(set, attachment, epfd, inner);
 }
 
 /// [`heed_bells`] under the lock.

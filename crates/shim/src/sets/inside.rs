@@ -28,7 +28,7 @@ pub(super) fn begins(number: u32) {
     if let Some(child) = set_at(number) {
         // Whoever sleeps on it is to arm anew, with tokens.
         child.with(|inner| {
-            nest(inner);
+            nest(child, inner);
             stir(child, inner);
         });
     }

@@ -17,8 +17,8 @@ use super::change::ask_soon;
 use super::collect::{IN, OUT};
 use super::order;
 use super::{
-    Inner, Registration, Set, all_sets, drop_registration, hot, kernel_control, local, local_bits, make_hot, outlived, places_of,
-    set_at, unlink,
+    Inner, Registration, Set, all_sets, doors, drop_registration, hot, kernel_control, local, local_bits, make_hot, outlived,
+    places_of, set_at, unlink,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -230,6 +230,7 @@ pub fn lend(fd: c_int) {
             tell(set, inner);
             inner.registrations.iter_mut().for_each(|entry| entry.lend(set));
             set.shared.store(true, Ordering::Relaxed);
+            doors::give_back(set, inner);
         });
     }
 }

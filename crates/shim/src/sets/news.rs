@@ -21,7 +21,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
         && set.holds_any()
         && let Some(attachment) = runtime::attachment()
     {
-        hot::make_waiter(attachment, epfd, inner);
+        hot::make_waiter(set, attachment, epfd, inner);
     }
     if let Some(waiter) = inner.waiter.filter(|_| sleeps) {
         waiter.poke();
@@ -61,7 +61,7 @@ pub(super) fn heed(set: &Set, inner: &mut Inner) {
         && !shared::elsewhere(set, inner)
         && let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment())
     {
-        doors::open(attachment, set.fd.load(Ordering::Relaxed), inner);
+        doors::open(set, attachment, set.fd.load(Ordering::Relaxed), inner);
         if hot::arm_hot(set, inner) {
             return wait::left_asleep(inner, waiter, attachment);
         }

@@ -26,8 +26,10 @@ pub fn lock_all() {
                 for set in all_sets() {
                     set.disturb();
                     // SAFETY: under the locks.
-                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(|entry| entry.lend(set));
+                    let inner = unsafe { &mut *set.inner.value.get() };
+                    inner.registrations.iter_mut().for_each(|entry| entry.lend(set));
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
+                    doors::give_back(set, inner);
                 }
                 late::may_fork();
                 return LOCKED.store(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);

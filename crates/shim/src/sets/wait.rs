@@ -247,7 +247,7 @@ pub(super) fn leave(set: &Set) {
     if set.sleepers.load(Ordering::Acquire) != 0 {
         set.with(|inner| {
             if let Some(attachment) = runtime::attachment().filter(|_| !inner.hot.is_empty()) {
-                make_waiter(attachment, set.fd.load(Ordering::Relaxed), inner);
+                make_waiter(set, attachment, set.fd.load(Ordering::Relaxed), inner);
             }
             if !arm_hot(set, inner) {
                 stir(set, inner);
@@ -273,7 +273,7 @@ unsafe fn sleep(
 ) -> Result<Option<usize>, i32> {
     let (armed, children) = set.with(|inner| {
         if !inner.hot.is_empty() {
-            make_waiter(attachment, epfd, inner);
+            make_waiter(set, attachment, epfd, inner);
         }
         let armed = arm_hot(set, inner);
         if armed {

@@ -198,6 +198,9 @@ impl Table {
     /// A look at what was given up, by a thread that looks every few seconds. `me`: this process's
     /// ticket.
     pub(super) fn look(&self, ledger: &Ledger, me: u32) {
+        for pair in self.places.iter().filter_map(Place::pair) {
+            pair.joined.lines.tidy(pair.rest.has_begun());
+        }
         let resting = || {
             let given_up = |pair: &&Pair| pair.rest.has_begun() && !pair.rest.is_over();
             self.places.iter().filter_map(Place::pair).filter(given_up)

@@ -92,12 +92,17 @@ fn look(fd: i32) -> Next {
     }
 }
 
+/// Nothing more is sent or comes: who sleeps at either end wakes.
+pub(super) fn end(fd: i32) {
+    // SAFETY: no memory is passed.
+    let _ = unsafe { sys::raw(Sysno::shutdown, [fd as usize, libc::SHUT_RDWR as usize, 0, 0, 0, 0]) };
+}
+
 /// Has the other end know that nobody is here any more. False where the number must stay open:
 /// descriptors lie there that the other end sent.
 pub(super) fn hang_up(fd: i32, no_rights: bool) -> bool {
     // Nothing comes behind this.
-    // SAFETY: no memory is passed.
-    let _ = unsafe { sys::raw(Sysno::shutdown, [fd as usize, libc::SHUT_RDWR as usize, 0, 0, 0, 0]) };
+    end(fd);
     if no_rights {
         return true;
     }

@@ -202,6 +202,75 @@ fn who_closes_its_ends_is_heard_and_reached_no_more() {
     assert_eq!(own.ring(page, bit, false), Rung::Unreachable);
 }
 
+/// Who left its work by `siglongjmp` holds the lock for ever.
+#[test]
+fn a_lost_line_is_closed_whoever_holds_its_lock() {
+    let _one = one_at_a_time();
+    let place = tempfile::tempdir().expect("a directory");
+    let node = node_in(place.path());
+    let waiter = Waiter::new(&node).expect("a waiter");
+    let [own, other] = pair();
+    let before = HELD.load(Relaxed);
+    let is_open = |fd| sys::fcntl(fd, libc::F_GETFD, 0).is_ok();
+    let leave_work = |number: usize| {
+        let left = || own.lines.lines[number].lock.with(|| panic!("as by siglongjmp"));
+        let _: Option<()> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(left)).unwrap_or(None);
+    };
+    let fds: Vec<i32> = own.lines.lines.iter().map(|line| line.fd.load(Relaxed)).collect();
+    let [ear, sleeps] = [(); 2].map(|()| own.take_line(&node, waiter).expect("a line"));
+    (0..=IN_VAIN).for_each(|_| own.lines.lines[0].count(false));
+    (0..=IN_VAIN).for_each(|_| own.lines.lines[1].count(false));
+    leave_work(0);
+    assert!(ear.is_lost(&own));
+    ear.give_back(&own);
+    own.lines.tidy(false);
+    assert!(is_open(fds[0]), "its holder may be at work");
+    own.lines.tidy(false);
+    assert!(!is_open(fds[0]) && !other.lines.ring(0) && HELD.load(Relaxed) == before - 1);
+    assert!(is_open(fds[1]) && sleeps.is_lost(&own), "its sleeper is to give it back");
+    sleeps.give_back(&own);
+    assert!(!is_open(fds[1]) && is_open(fds[2]) && is_open(fds[3]));
+    // Holders that come and go have not left.
+    own.lines.lines[2].lost.store(true, Relaxed);
+    for _ in 0..3 {
+        own.lines.lines[2].lock.forget();
+        leave_work(2);
+        own.lines.tidy(false);
+    }
+    assert!(is_open(fds[2]));
+    // At the end of the pair.
+    leave_work(3);
+    own.lines.close();
+    own.lines.tidy(true);
+    own.lines.tidy(true);
+    assert!(!is_open(fds[2]) && !is_open(fds[3]) && HELD.load(Relaxed) == before - LINES);
+}
+
+/// The program's descriptor there is none of ours.
+#[test]
+fn a_number_that_is_replaced_is_no_lines() {
+    let _one = one_at_a_time();
+    let place = tempfile::tempdir().expect("a directory");
+    let node = node_in(place.path());
+    let waiter = Waiter::new(&node).expect("a waiter");
+    let [own, other] = pair();
+    let (mine, mut beside) = UnixStream::pair().expect("sockets");
+    let ear = own.take_line(&node, waiter).expect("a line");
+    let number = ear.fd(&own);
+    assert!(own.lines.ring(0));
+    own.lines.replaced(number);
+    assert_eq!(sys::poll(number, libc::POLLIN, 0) & libc::POLLIN, libc::POLLIN, "who sleeps there wakes");
+    // SAFETY: both are open.
+    assert_eq!(unsafe { libc::dup2(mine.as_raw_fd(), number) }, number);
+    assert!(ear.is_lost(&own) && ear.fd(&own) == -1 && !own.lines.ring(0) && !other.lines.ring(0));
+    ear.give_back(&own);
+    own.lines.tidy(true);
+    own.lines.close();
+    beside.set_nonblocking(true).expect("a flag");
+    assert!(beside.read(&mut [0]).is_err(), "nothing came, and it is open");
+    sys::close(number);
+}
+
 /// Numbers that the other process may write where a line's is looked for.
 #[test]
 fn a_number_that_is_no_lines_reaches_nobody() {
