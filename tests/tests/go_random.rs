@@ -142,3 +142,18 @@ fn planted_faults_are_found() {
         assert!(!differences(&plain, &ours).is_empty(), "{fault}: {ours}");
     }
 }
+
+/// Tests that no target runs.
+mod by_hand {
+    use super::*;
+
+    /// What is written after a reset is refused.
+    #[test]
+    #[ignore = "by hand: not repaired: a ring takes it where the other end closed while it moved"]
+    fn a_write_after_a_reset_is_refused() {
+        let Some(program) = random(STATIC, None) else { return };
+        let words = ["1", "refused"];
+        let differ = differences(&plainly(&program, &words), &carried(&stand(), &program, &words));
+        assert!(differ.is_empty(), "{}", differ.join("\n"));
+    }
+}

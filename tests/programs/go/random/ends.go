@@ -98,7 +98,6 @@ func unread(s *scene, a, b *net.TCPConn) {
 	s.say("%d waits, %s", waiting(b, 1), word(b.Close()))
 	reads(s, "a", a)
 	reads(s, "a", a)
-	writes(s, "a", a)
 }
 
 // resets: many of those.
@@ -109,6 +108,9 @@ func resets(s *scene) {
 			transfer(s, a, b, size(s.Rand))
 		}
 		unread(s, a, b)
+		if s.refused {
+			writes(s, "a", a)
+		}
 		a.Close()
 	}
 }

@@ -29,6 +29,8 @@ type scene struct {
 	*rand.Rand
 	name string
 	said bytes.Buffer
+	// Whether a write after a reset is tried.
+	refused bool
 }
 
 func (s *scene) say(format string, values ...any) {
@@ -128,6 +130,7 @@ func warmUp() {
 var scenes = map[string]func(*scene){
 	"stream": stream, "chain": chain, "crowd": crowd, "listeners": listeners, "web": web, "web2": web2,
 	"hijack": hijack, "calls": calls, "child": child, "endings": endings, "stalls": stalls, "resets": resets,
+	"refused": func(s *scene) { s.refused = true; resets(s) },
 }
 
 func play(r *rand.Rand, only []string) {
