@@ -26,7 +26,7 @@ tests=(dpkg-dev=dpkg-source perl=perl python3=python3 nftables=nft strace=strace
 packing=(rpm=rpmbuild debhelper=dh dh-dkms=dh_dkms dpkg-dev=dpkg-buildpackage lintian=lintian binutils=objdump python3-venv= musl-tools=musl-gcc)
 suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
         default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
-        etcd-server=etcd etcd-client=etcdctl nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node
+        dnsperf=dnsperf nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node
         redis-server=redis-server tcl=tclsh python3-venv=)
 mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
 ycsb=(memcached=memcached default-jdk-headless=javac maven=mvn)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # etcd, a server in Go with its own client: keys put and read by several clients at once, a watch that hears
-# of each, a compaction and a snapshot.
+# of each, a snapshot, and the load of its own benchmark.
 . "${0%/*}/lib.sh"
-needs etcd etcdctl
+needs_go etcd etcdctl etcd-benchmark
 version etcd --version
 port=$(port)
 peers=$(port)
@@ -51,6 +51,13 @@ heard() {
     [ "$(grep -c '^value ' "$TMPDIR/heard")" = 200 ]
 }
 
+# Its benchmark, with many clients on some connections: says how many answers it had, and no error.
+measured() {
+    etcd-benchmark --endpoints "http://$address:$port" --conns 8 --clients 64 "$@" >"$TMPDIR/measured" 2>&1 || return 1
+    cat "$TMPDIR/measured"
+    grep -q 'Requests/sec' "$TMPDIR/measured" && ! grep -q 'Error distribution' "$TMPDIR/measured"
+}
+
 saved() { ctl snapshot save "$TMPDIR/snapshot" && ctl snapshot status "$TMPDIR/snapshot"; }
 
 start etcd --data-dir "$TMPDIR/etcd" --listen-client-urls "http://$address:$port" --advertise-client-urls "http://$address:$port" \
@@ -61,3 +68,5 @@ check "four clients put and read" all_put
 check "etcd's own load" perf
 check "a watch hears of 200 keys" heard
 check "a snapshot" saved
+check "its benchmark puts" measured put --total "$((seconds * 100))" --val-size 300 --sequential-keys
+check "its benchmark reads" measured range --total "$((seconds * 100))" foo

@@ -1,33 +1,20 @@
 #!/bin/sh
-# gRPC-Go's own benchmark: calls of one answer and streams, over one connection and over many. From Go's
-# module proxy. Both programs are static, and so reached by the loader alone.
+# gRPC-Go's own benchmark: calls of one answer and streams, over one connection and over many.
 . "${0%/*}/lib.sh"
-# Heard where the script runs under the library: its programs are reached.
-export GINNEL_GO=1
-needs go
+needs_go grpc-server grpc-client
 port=$(port)
-fetched() {
-    grpc=google.golang.org/grpc
-    env GOBIN="$TMPDIR/bin" GOFLAGS= GOTOOLCHAIN=local CGO_ENABLED=0 \
-        go install "$grpc/benchmark/server@v1.85.0" "$grpc/benchmark/client@v1.85.0"
-}
-if ! fetched >"$TMPDIR/fetched" 2>&1; then
-    tail -n 3 "$TMPDIR/fetched" | sed 's/^/# /'
-    echo "ok 1 - all # SKIP Go's module proxy does not have it"
-    exit 0
-fi
-version echo "gRPC-Go 1.85.0, $(go version)"
+version echo "gRPC-Go 1.85.0"
 # Both write profiles below /tmp, under the test's name.
 profile="../${TMPDIR#/}"
 called() {
     load=$1
     shift
-    "$TMPDIR/bin/client" -port "$port" -test_name "$profile/$load" -w 1 -d "$((seconds / 4 + 1))" "$@" >"$TMPDIR/$load.out" 2>&1
+    grpc-client -port "$port" -test_name "$profile/$load" -w 1 -d "$((seconds / 4 + 1))" "$@" >"$TMPDIR/$load.out" 2>&1
     code=$?
     cat "$TMPDIR/$load.out"
     [ "$code" = 0 ] && grep -Eq 'qps: *[1-9]' "$TMPDIR/$load.out"
 }
-start "$TMPDIR/bin/server" -port "$port" -test_name "$profile/server"
+start grpc-server -port "$port" -test_name "$profile/server"
 check "listens" listening "$port"
 check "one call at a time" called one -c 1 -r 1 -req 64 -resp 64
 check "64 connections" called many -c 64 -r 1 -req 64 -resp 64

@@ -14,6 +14,14 @@ needs() {
     done
 }
 
+# A script whose programs in Go were not built: tests/src/conformance/servers.rs says what, and where it is put.
+needs_go() {
+    for program; do
+        [ -x "${GO_PROGRAMS-}/$program" ] || { echo "ok 1 - all # SKIP no $program in GO_PROGRAMS"; exit 0; }
+    done
+    PATH=$GO_PROGRAMS:$PATH
+}
+
 # check NAME COMMAND…: the command must succeed; else its last words follow.
 check() {
     number=$((number + 1))

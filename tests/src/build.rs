@@ -39,6 +39,12 @@ pub fn shim() -> PathBuf {
     release_dir().join("libginnel_shim.so")
 }
 
+/// What is executed in the place of a static program in Go.
+#[must_use]
+pub fn go_loader() -> PathBuf {
+    release_dir().join("ginnel-go-loader")
+}
+
 /// The path that the dynamic linker of each C library follows to its own library, if there is one
 /// for musl (`scripts/build-musl.sh`).
 #[must_use]

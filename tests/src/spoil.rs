@@ -99,6 +99,12 @@ impl Spoiler {
         self.pages(1).map(|page| page * PAGE).collect()
     }
 
+    /// Offsets of the pages of rings.
+    #[must_use]
+    pub fn rings(&self) -> Vec<u64> {
+        self.pages(2).map(|page| page * PAGE).collect()
+    }
+
     /// Offsets of the pages of waiters.
     #[must_use]
     pub fn waiters(&self) -> Vec<u64> {

@@ -11,6 +11,7 @@ mod crash;
 mod detach;
 mod differential;
 mod go;
+mod go_random;
 mod hostile;
 mod in_turn;
 mod install;

@@ -24,6 +24,8 @@ const AGAIN: usize = 3;
 
 /// One more test of each part: that its program ends, and well.
 const END: &str = "(exit status)";
+/// And one of a part that is to be carried: that enough of it was.
+const CARRIED: &str = "(bytes through rings)";
 
 /// How a test fared with the shim, beside without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,12 +292,15 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     // On disk: some need hundreds of megabytes.
     let temporary = tempfile::Builder::new().prefix("ginnel-conformance-").tempdir().context("a folder")?;
     let temporary = temporary.path();
-    // Where another user may read it, wherever the build lies.
+    // Where another user may read it, wherever the build lies; beside it, what loads static programs
+    // in Go.
     let shim = plain.dir().join("libginnel_shim.so");
-    std::fs::copy(build::shim(), &shim).with_context(|| shim.display().to_string())?;
+    for (file, at) in [(build::shim(), shim.clone()), (build::go_loader(), plain.dir().join("ginnel-go-loader"))] {
+        std::fs::copy(&file, &at).with_context(|| file.display().to_string())?;
+    }
     let shim = shim.to_string_lossy();
     let ours = way.map(|way| {
-        let settings = [&[("LD_PRELOAD", &*shim)], way.settings()].concat();
+        let settings = [&[("LD_PRELOAD", &*shim), ("GINNEL_GO", "1")], way.settings()].concat();
         Stand::shimmed("conformance", &settings).limit(part.limit)
     });
     let stand = ours.as_ref().unwrap_or(&plain);
@@ -337,6 +342,10 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     let report = stand.report();
     let ring = report.sum("ring_in") + report.sum("ring_out");
     let bytes = Bytes { ring_in: report.ring_bytes(), ring, all: ring + report.sum("tcp_in") + report.sum("tcp_out") };
+    if !verdicts.is_empty() && part.least > 0 {
+        let enough = way.is_none() || bytes.share().is_some_and(|share| share * 100.0 >= f64::from(part.least));
+        verdicts.insert(CARRIED.to_owned(), if enough { Verdict::Passed } else { Verdict::Failed });
+    }
     let version = told.lines().find_map(|line| line.strip_prefix(VERSION)).unwrap_or_default().to_owned();
     Ok(Run { verdicts, seconds, success, version, bytes, text })
 }

@@ -23,6 +23,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         dir: Some(source.dir),
         limit: Duration::from_secs(900),
         reader: Reader::Tap,
+        least: 0,
     };
     Ok(Suite { version: format!("{} (Debian)", source.version), remarks: Vec::new(), parts: vec![part] })
 }

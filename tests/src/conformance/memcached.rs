@@ -32,6 +32,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     let parts = names.into_iter().map(|name| Part {
         command: vec!["perl".to_owned(), name.clone()],
         reader: if BY_CHANCE.contains(&name.as_str()) { Reader::TapByName } else { Reader::Tap },
+        least: 0,
         name,
         dir: Some(source.dir.clone()),
         limit: Duration::from_secs(300),

@@ -16,6 +16,8 @@ mod compare;
 mod cpython;
 mod fetch;
 mod go;
+mod go_built;
+mod go_modules;
 mod libuv;
 mod made;
 mod memcached;
@@ -30,6 +32,7 @@ mod tokio;
 pub use compare::{Outcome, PartRecord, Progress, TestRecord, Way, compare};
 pub use cpython::sockets as cpython_sockets;
 pub use reader::Reader;
+pub use servers::in_go as servers_in_go;
 
 /// Stands for the folder, in an argument of a part, in which it leaves its results.
 pub const RESULTS: &str = "{results}";
@@ -58,6 +61,8 @@ pub struct Part {
     pub limit: Duration,
     /// How it says what came of its tests.
     pub reader: Reader,
+    /// So many of a hundred bytes must go through rings: one more test.
+    pub least: u8,
 }
 
 /// How a suite is made ready: `base` is its own folder, which may hold what an earlier run left.
@@ -67,7 +72,7 @@ pub type Prepare = fn(base: &Path) -> Result<Suite>;
 pub const SERVERS: &str = "servers";
 
 /// All suites: name, where it comes from, how it is made ready.
-pub const ALL: [(&str, &str, Prepare); 10] = [
+pub const ALL: [(&str, &str, Prepare); 11] = [
     ("CPython", "Debian's libpython3.11-testsuite, Debian's interpreter", cpython::prepare),
     ("memcached", "t/ of Debian's source package", memcached::prepare),
     ("libuv", "Debian's source package", libuv::prepare),
@@ -77,7 +82,8 @@ pub const ALL: [(&str, &str, Prepare); 10] = [
         "netty-testsuite from Maven Central over its NIO and blocking transports, and the tests of its native epoll transport",
         netty::prepare,
     ),
-    ("Go net", "the standard library's net, with cgo; it makes its own system calls", go::prepare),
+    ("Go net", "the standard library's net, with cgo", go::prepare),
+    ("Go modules", "own tests of NATS, etcd and gRPC-Go, from Go's module proxy", go_modules::prepare),
     ("Redis", "tests/ of Debian's source package, with Debian's server and tclsh", redis::prepare),
     ("Tornado", "the tests in its wheel, over asyncio's epoll", pypi::tornado),
     ("Twisted", "the tests in its wheel of two protocols over sockets, over its epoll reactor", pypi::twisted),

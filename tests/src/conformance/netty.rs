@@ -51,6 +51,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
             dir: None,
             limit: Duration::from_secs(1800),
             reader: Reader::Junit,
+            least: 0,
         }
     };
     let remarks = [

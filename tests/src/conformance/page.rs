@@ -118,8 +118,8 @@ pub fn page(rows: &[Row], hard: &[Row]) -> String {
              runs, \"better\" one that did so more often. A missing result is a failure.\n\n\
              The suites run as an ordinary user in a network namespace with nothing but loopback in it. Every connection \
              is a candidate from its first byte (`GINNEL_AFTER=0`; the default waits for some exchanges). \"Bytes through \
-             rings\" is the share of all bytes that the programs moved over sockets which they made through the C \
-             library.\n";
+             rings\" is the share of all bytes that the programs moved over TCP sockets, static programs in Go \
+             (`GINNEL_GO=1`) among them. Where a part has a least share, that is one of its tests.\n";
     for (name, source, outcome) in rows {
         let outcome = match outcome {
             Some(Said::Outcome(outcome)) => outcome,

@@ -89,5 +89,6 @@ fn part(python: &str, name: &str, module: &str) -> Part {
         dir: None,
         limit: Duration::from_secs(600),
         reader: Reader::Junit,
+        least: 0,
     }
 }

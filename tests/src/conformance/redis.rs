@@ -73,6 +73,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         dir: Some(source.dir.clone()),
         limit: Duration::from_secs(900),
         reader: Reader::Redis,
+        least: 0,
     });
     let remarks = ["Chosen: the files of tests in which clients, replicas or subscribers hold connections.".to_owned()];
     Ok(Suite { version: format!("{} (Debian)", source.version), remarks: remarks.into(), parts: parts.collect() })

@@ -54,6 +54,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         dir: None,
         limit: Duration::from_secs(300),
         reader: Reader::Libtest,
+        least: 0,
     });
     Ok(Suite { version: VERSION.to_owned(), remarks, parts: parts.collect() })
 }

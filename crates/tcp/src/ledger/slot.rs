@@ -245,6 +245,8 @@ pub mod flag {
     pub const PAIR: u32 = 1 << 22;
     /// Of one in a pair's memory: who slept there last was to be rung by a line.
     pub const BY_LINE: u32 = 1 << 23;
+    /// An error ended what comes in: it is told once, and nothing follows.
+    pub const FAILED: u32 = 1 << 24;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

@@ -123,6 +123,9 @@ impl<'a> Endpoint<'a> {
     /// would say: end-of-file if it had read everything, else a reset.
     #[cold]
     pub(super) fn ended_without_mark(self) -> Take {
+        if self.slot().has(flag::FAILED) {
+            return Take::End;
+        }
         let outgoing = self.outgoing();
         let unread = self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot().tx.tail.load(Relaxed);
         if !unread || self.slot().has(flag::TX_SHUT | flag::RX_SHUT) {
@@ -148,7 +151,12 @@ impl<'a> Endpoint<'a> {
         self.pay_tokens();
         drop(held);
         let reported = sys::poll(self.fd(), 0, 20);
-        if reported & (libc::POLLERR | libc::POLLHUP) != 0 { self.failed(libc::ECONNRESET) } else { Take::End }
+        if reported & (libc::POLLERR | libc::POLLHUP) == 0 {
+            return Take::End;
+        }
+        // The kernel would tell it once more.
+        let _ = kernel::look(self.fd());
+        self.failed(libc::ECONNRESET)
     }
 
     /// An error from the kernel: after a clean close it is the end of the stream.
@@ -164,6 +172,7 @@ impl<'a> Endpoint<'a> {
                 return Take::End;
             }
         }
+        self.slot().set(flag::FAILED, true);
         Take::Error(errno)
     }
 
