@@ -13,6 +13,7 @@ use crate::protocol::Connections;
 use mio::event::Source as _;
 use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -218,9 +219,11 @@ fn remove_dead(directory: &Path) {
     }
 }
 
-fn is_same_user(stream: impl AsFd) -> bool {
-    rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|other| other.uid == rustix::process::geteuid())
+/// (Not by rustix: the kernel says 0 for a process of another pid namespace, socket(7), and rustix
+/// takes that for an error.)
+fn is_same_user(stream: &impl AsFd) -> bool {
+    getsockopt(stream, PeerCredentials)
+        .is_ok_and(|other| other.uid() == rustix::process::geteuid().as_raw())
 }
 
 fn send(stream: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
