@@ -223,6 +223,10 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         if events & news != 0 {
             endpoint.slot().heed_kernel();
             readable = endpoint.tidy_before_sleep();
+            // (Outer sets go by the tokens that lie.)
+            if readable && !set.inner.with(|inner| inner.nested) {
+                endpoint.sweep_beside_bytes();
+            }
         }
     }
     let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));

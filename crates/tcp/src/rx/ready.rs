@@ -230,9 +230,6 @@ impl<'a> Endpoint<'a> {
                         kernel::readable(self.fd()) > 0 && self.switch_is_far()
                     };
                     if there {
-                        if matches!(sweeper, Sweeper::ArmsNext) {
-                            self.sweep_beside_bytes();
-                        }
                         return true;
                     }
                 }
@@ -242,7 +239,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// In the ring: are there bytes before the end of this phase?
-    fn ring_has_bytes(self) -> bool {
+    pub(super) fn ring_has_bytes(self) -> bool {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         if rx.frozen.load(Relaxed) != 0 {

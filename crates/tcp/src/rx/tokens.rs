@@ -183,8 +183,9 @@ impl<'a> Endpoint<'a> {
     /// Throws away tokens beside unread bytes, for the only one who ever sleeps here: it is awake,
     /// has seen the bytes, and looks at the ring before it sleeps again. Left where they are, they
     /// would keep the kernel's readiness up for as long as the ring is never read empty.
-    pub(super) fn sweep_beside_bytes(self) {
-        if self.receives_by_ring() && !self.by_token() {
+    pub fn sweep_beside_bytes(self) {
+        let Some(_held) = self.slot().rx.lock.try_lock(self.ticket()) else { return };
+        if self.receives_by_ring() && !self.by_token() && self.ring_has_bytes() {
             let counted = self.tokens_until(self.incoming());
             if counted > 0 {
                 self.discard_those(counted);

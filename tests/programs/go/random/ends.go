@@ -193,7 +193,8 @@ func queued(s *scene, listener *net.TCPListener) {
 	for i := s.Intn(6); i >= 0; i-- {
 		c, err := net.DialTimeout("tcp4", listener.Addr().String(), 10*time.Second)
 		if err != nil {
-			s.say("cannot be dialed: %s", word(err))
+			// (Refused or reset: which of the two is a matter of the moment.)
+			s.say("cannot be dialed")
 			return
 		}
 		fmt.Fprintf(c, "%04d", i)
