@@ -292,10 +292,10 @@ fn knock(segment: &Segment, server: &str, id: u64, stop: &Arc<AtomicBool>) -> Re
                     format!("{server} has ended; start it again"),
                 ));
             }
-            // Many knock at once; their queues may fill the segment until they have been let in.
-            Err(
-                Error::TimedOut | Error::InUse { .. } | Error::SegmentFull { .. } | Error::NoMemory,
-            ) => {}
+            // Many knock at once.
+            Err(Error::TimedOut | Error::InUse { .. }) => {}
+            // Their queues may fill the segment until they have been let in.
+            Err(Error::SegmentFull { .. } | Error::NoMemory) if since.elapsed() <= GREETING => {}
             Err(error) => return Err(error.into()),
         }
         if stop.load(Ordering::Relaxed) {

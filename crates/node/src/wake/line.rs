@@ -144,7 +144,7 @@ impl Line {
         }
         let holder = self.lock.holder();
         if self.held_by.swap(holder, Relaxed) == holder && holder != 0 {
-            self.lock.take_from(holder);
+            self.lock.give_back(holder);
         }
         self.close(on_descriptor, false);
     }

@@ -37,14 +37,9 @@ impl Lock {
         None
     }
 
-    /// Nothing where it was [taken from](Self::take_from) that holder.
-    fn give_back(&self, own: u32) {
-        let _ = self.holder.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
-    }
-
-    /// Takes it from a holder that left its work.
-    pub(crate) fn take_from(&self, holder: u32) {
-        self.give_back(holder);
+    /// `holder` has done its work, or left it. Nothing where another holds it by now.
+    pub(crate) fn give_back(&self, holder: u32) {
+        let _ = self.holder.compare_exchange(holder, 0, Ordering::Release, Ordering::Relaxed);
     }
 
     /// In a fork child: another thread of the parent may have held it.

@@ -202,7 +202,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
     if let Some(fd) = unknown.filter(|&fd| !fds::get(fd).is_apart()) {
         let _ = runtime::find(fd);
     }
-    let endpoint = set.with(|inner| {
+    let (endpoint, nested) = set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize)?;
         if !entry.used {
             return None;
@@ -213,7 +213,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         {
             entry.link(slot);
         }
-        Some(entry.endpoint())
+        Some((entry.endpoint(), inner.nested))
     })?;
     let carried = endpoint.filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
     // Settling a reader's phase takes the endpoint's lock: not under the set's.
@@ -224,7 +224,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             endpoint.slot().heed_kernel();
             readable = endpoint.tidy_before_sleep();
             // (Outer sets go by the tokens that lie.)
-            if readable && !set.inner.with(|inner| inner.nested) {
+            if readable && !nested {
                 endpoint.sweep_beside_bytes();
             }
         }
