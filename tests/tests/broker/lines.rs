@@ -82,15 +82,16 @@ fn seen(stand: &Stand) -> (Vec<String>, u64, u64) {
 }
 
 impl Two {
-    /// A client of the program [`RINGS`], that sleeps in this way; it goes on when the next of these
-    /// files is gone.
+    /// A client of the program [`RINGS`], that sleeps in this way whenever it waits: where an answer
+    /// comes soon, one that spins may never do so. It goes on when the next of these files is gone.
     fn ring(&self, port: &str, way: &str, variables: &[(&str, &str)]) -> (Running, Vec<PathBuf>) {
         let steps: Vec<PathBuf> = (0..3).map(|step| self.client.dir().join(format!("step{step}"))).collect();
         for file in &steps {
             fs::write(file, "").expect("written");
         }
         let mut client = self.client.command_behind(&self.as_nobody(), PYTHON);
-        client.envs(variables.iter().copied()).args(["-c", RINGS, ADDRESSES[1], port, way]).arg(self.client.dir().join("step"));
+        client.env("GINNEL_SPIN", "0").envs(variables.iter().copied());
+        client.args(["-c", RINGS, ADDRESSES[1], port, way]).arg(self.client.dir().join("step"));
         (self.client.start(&mut client), steps)
     }
 
