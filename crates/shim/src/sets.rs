@@ -41,6 +41,7 @@ pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
 pub use doors::part_with;
+pub use edges::as_end;
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, edge, emptied, filled};
@@ -50,9 +51,9 @@ pub use still::wait_still;
 pub use wait::wait;
 
 use crate::fds::{self, Entry};
+use crate::mix::Map;
 use crate::{runtime, service};
 use change::add;
-use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use ginnel_node::waiter::Waiter;
 use ginnel_tcp::ledger::{SLOTS, flag};
@@ -72,39 +73,6 @@ static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as
 type Place = (u32, u32);
 /// The places of each descriptor.
 static BY_FD: Spin<Option<Map<c_int, SmallVec<[Place; 2]>>>> = Spin::new(None);
-
-/// A map whose keys are numbers of the program's own. It is looked into in every wait, and nobody
-/// else chooses the keys: they are mixed, not hashed.
-type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Mixed>>;
-
-/// 2^64 divided by the golden ratio, which is odd: what is multiplied with it is mixed.
-pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// See [`Map`].
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    #[inline]
-    fn write_u64(&mut self, key: u64) {
-        // The map takes its bits from both ends.
-        let mixed = (self.0 ^ key).wrapping_mul(GOLDEN);
-        self.0 = mixed ^ mixed >> 32;
-    }
-
-    #[inline]
-    fn write_i32(&mut self, key: i32) {
-        self.write_u64(key.cast_unsigned().into());
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 mod local {
     /// Registered in some set.

@@ -9,7 +9,7 @@
 //! for, in a signal handler perhaps).
 
 use crate::fds::{self, Entry};
-use crate::sets::GOLDEN;
+use crate::mix::GOLDEN;
 use crate::{next, runtime, thread};
 use core::ops::Range;
 use core::ptr::{self, null_mut};

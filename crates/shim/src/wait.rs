@@ -1,7 +1,7 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
 use crate::fds::{self, Entry};
-use crate::ops::Outcome;
+use crate::outcome::Outcome;
 use crate::pool::{Borrowed, borrow_for};
 use crate::spin::{Habit, prefetch, spin, together};
 use crate::{gather, next, runtime};

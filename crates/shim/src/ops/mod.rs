@@ -13,16 +13,4 @@ pub mod ready;
 pub mod sock;
 pub mod uring;
 
-use libc::c_int;
-
-/// How an operation ended.
-#[must_use]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome<T = isize> {
-    /// Done; return this value. `errno` is left alone.
-    Done(T),
-    /// Failed: set `errno` to this and return -1.
-    Failed(c_int),
-    /// Not ours: call the C library's function with the program's own arguments.
-    Libc,
-}
+pub use crate::outcome::Outcome;

@@ -7,7 +7,7 @@ use crate::{next, runtime, sets, spin};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::{Stage, flag};
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event, fd_set, pollfd, sigset_t, timespec};
 use smallvec::SmallVec;
 
@@ -203,21 +203,9 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             if (if in_ring { ring } else { kernel }) & OUT != 0 && endpoint.sendable(true) {
                 ready |= events & OUT;
             }
-            as_end(endpoint, u32::from(ready.cast_unsigned())) as i16
+            sets::as_end(endpoint, u32::from(ready.cast_unsigned())) as i16
         }
     }
-}
-
-/// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only
-/// meant the end of the stream told as FIN.
-pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
-    // The kernel tells of an error once, and this end's own look may have taken it.
-    let hung_up = events & libc::EPOLLHUP as u32 != 0;
-    let events = if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
-    let hang_up = if endpoint.slot().has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
-    let rest = events & !((libc::EPOLLERR | hang_up) as u32);
-    // Where nothing would be left to report, the kernel would wake the caller again and again.
-    if rest != events && rest != 0 && endpoint.reset_is_end() { rest } else { events }
 }
 
 enum Slept {

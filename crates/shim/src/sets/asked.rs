@@ -2,7 +2,7 @@
 //! nothing away.
 
 use super::collect::{ENDS, IN, OUT, unmask_hot};
-use super::edges;
+use super::edges::{self, as_end};
 use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
 use super::look::ask;
 use super::registration::is_told;
@@ -10,7 +10,6 @@ use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
 use super::{Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
-use crate::ops::ready::as_end;
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;

@@ -6,11 +6,12 @@ use super::news::heed;
 use super::registration::is_told;
 use super::tag::is_known;
 use super::{
-    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, hot, inside, kernel_control, late, local,
-    local_bits, local_of, make_hot, name, order, recover, set_at, share, shared, unlink, unregistered,
+    BY_FD, Inner, Registration, Set, adopted, drop_registration, forget_data, hot, inside, kernel_control, late, local, local_bits,
+    local_of, make_hot, name, order, recover, set_at, share, shared, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
-use crate::ops::Outcome;
+use crate::mix::Map;
+use crate::outcome::Outcome;
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;

@@ -1,10 +1,11 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh, inside, kernel_control,
-    late, outlived, places_of, registered, retell, set_at, unlink, unregistered,
+    BY_FD, Inner, LOCAL, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh, inside, kernel_control, late,
+    outlived, places_of, registered, retell, set_at, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
+use crate::mix::Map;
 use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use ginnel_region::sys;

@@ -3,7 +3,6 @@
 
 use super::collect::{ENDS, IN, OUT};
 use super::{Registration, Set};
-use crate::ops::ready::as_end;
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -56,6 +55,18 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
     endpoint.slot().heed_kernel();
     let readable = if got & !(libc::EPOLLERR as u32) & ENDS != 0 { IN } else { 0 };
     as_end(endpoint, got & ENDS | readable) | room
+}
+
+/// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only
+/// meant the end of the stream told as FIN.
+pub fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
+    // The kernel tells of an error once, and this end's own look may have taken it.
+    let hung_up = events & libc::EPOLLHUP as u32 != 0;
+    let events = if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
+    let hang_up = if endpoint.slot().has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
+    let rest = events & !((libc::EPOLLERR | hang_up) as u32);
+    // Where nothing would be left to report, the kernel would wake the caller again and again.
+    if rest != events && rest != 0 && endpoint.reset_is_end() { rest } else { events }
 }
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of

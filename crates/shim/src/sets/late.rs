@@ -21,7 +21,7 @@ use super::{
     places_of, set_at, unlink,
 };
 use crate::fds::{self, Entry};
-use crate::ops::Outcome;
+use crate::outcome::Outcome;
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;

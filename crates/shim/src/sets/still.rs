@@ -15,7 +15,7 @@ use super::told::usual;
 use super::wait::{awake, hand_on, leave, until_ready};
 use super::{Inner, Set, late, set_at};
 use crate::fds::{self, Entry};
-use crate::ops::Outcome;
+use crate::outcome::Outcome;
 use crate::{next, runtime, wait};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};

@@ -9,7 +9,8 @@
 //! tag what the program's data is: it names a place in a table that lies in memory which `fork`
 //! leaves shared ([`prepare`]).
 
-use super::{GOLDEN, Inner, Set};
+use super::{Inner, Set};
+use crate::mix::GOLDEN;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ginnel_region::sys;

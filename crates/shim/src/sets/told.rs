@@ -1,7 +1,7 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
 use super::collect::{ENDS, IN, OUT, unmask};
-use super::edges::{edge, key};
+use super::edges::{as_end, edge, key};
 use super::hot::rang;
 use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
 use crate::fds::{self, Entry};
@@ -229,7 +229,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             }
         }
     }
-    let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
+    let events = carried.map_or(events, |endpoint| as_end(endpoint, events));
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         if entry.is_spent(set) {

@@ -6,7 +6,7 @@ use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_
 use super::look::look;
 use super::told::{NONE_BEFORE, rest, translate, usual};
 use super::{Inner, Set, doors, fifo_tag, inside, late, set_at, shared, stir};
-use crate::ops::Outcome;
+use crate::outcome::Outcome;
 use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
 use crate::{next, runtime};
