@@ -2,7 +2,7 @@
 //!
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
-use crate::{thread, uncounted};
+use crate::{quiet, thread};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_region::sys;
@@ -408,7 +408,7 @@ pub fn is_spared(fd: i32) -> bool {
 /// `fd` stood for `before` until now.
 fn heed_end_of(fd: i32, before: Entry) {
     if matches!(before, Entry::Endpoint(_)) {
-        uncounted::changed(fd);
+        quiet::changed(fd);
     }
 }
 

@@ -19,6 +19,7 @@ mod ops;
 mod outcome;
 mod own;
 mod pool;
+mod quiet;
 mod report;
 mod runtime;
 mod service;

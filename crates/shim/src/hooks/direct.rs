@@ -6,7 +6,8 @@
 
 use super::{io, message, sock};
 use crate::next::address;
-use crate::uncounted::{self, Bytes, Direct, Word};
+use crate::quiet::Bytes;
+use crate::uncounted::{self, Direct, Word};
 use crate::{fds, symbols};
 use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::Ordering;

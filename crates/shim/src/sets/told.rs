@@ -6,7 +6,7 @@ use super::hot::rang;
 use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
-use crate::{runtime, uncounted};
+use crate::{quiet, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_tcp::kernel;
 use ginnel_tcp::ledger::Stage;
@@ -91,7 +91,7 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
     }
     let carried = match entry.slot {
         // The next call on it looks there, too.
-        Some(slot) if uncounted::goes(entry.fd, slot) => false,
+        Some(slot) if quiet::goes(entry.fd, slot) => false,
         Some(slot) => matches!(runtime::attachment()?.ledger.slot(slot).stage(), Stage::Settling | Stage::Active),
         // Else another process may have carried it, or another number of it may be used here.
         None => !entry.plain && !fds::get(entry.fd).is_apart(),
@@ -168,7 +168,7 @@ fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else { return false };
     let special = entry.is_tagged() | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
     let asked = event.events & !entry.asked() == 0;
-    entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
+    entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| quiet::goes(entry.fd, slot))
 }
 
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report.
