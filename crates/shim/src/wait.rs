@@ -1,5 +1,6 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
+use crate::deadline::{self, Deadline, is_over, remaining, sooner};
 use crate::fds::{self, Entry};
 use crate::outcome::Outcome;
 use crate::pool::{Borrowed, borrow_for};
@@ -23,54 +24,6 @@ pub enum Woken {
     TimedOut,
     /// A signal handler ran that the program wants to hear of (EINTR).
     Interrupted,
-}
-
-/// A point in time, monotonic nanoseconds; `None`: never.
-pub type Deadline = Option<u64>;
-
-/// The deadline that a time limit sets, from now.
-#[must_use]
-pub fn deadline(limit: Option<timespec>) -> Deadline {
-    limit.map(|limit| sys::monotonic_ns().saturating_add(nanoseconds(limit)))
-}
-
-fn nanoseconds(limit: timespec) -> u64 {
-    let whole = u64::try_from(limit.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
-    whole.saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0))
-}
-
-/// The same or, where the limit is a second or more, up to a tenth of a second later: by the clock
-/// for which the hardware is not asked.
-#[must_use]
-pub fn rough_deadline(limit: Option<timespec>) -> Deadline {
-    /// That clock goes on at least a hundred times a second (the least `CONFIG_HZ`), unless the
-    /// processor that sees to it is not run by its host: it may be late.
-    const LATE: u64 = 100_000_000;
-    match limit {
-        Some(limit) if limit.tv_sec > 0 => Some(sys::coarse_monotonic_ns().saturating_add(LATE).saturating_add(nanoseconds(limit))),
-        _ => deadline(limit),
-    }
-}
-
-/// What remains until a deadline.
-#[must_use]
-pub fn remaining(deadline: Deadline) -> Option<timespec> {
-    deadline.map(|end| {
-        let ns = end.saturating_sub(sys::monotonic_ns());
-        timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
-    })
-}
-
-/// Is a time limit's end reached?
-#[must_use]
-pub fn is_over(end: Deadline) -> bool {
-    end.is_some_and(|end| end <= sys::monotonic_ns())
-}
-
-/// What is left of a limit, or `most` where that is sooner.
-#[must_use]
-pub fn sooner(left: Option<timespec>, most: timespec) -> timespec {
-    left.filter(|left| (left.tv_sec, left.tv_nsec) < (most.tv_sec, most.tv_nsec)).unwrap_or(most)
 }
 
 /// SO_RCVTIMEO or SO_SNDTIMEO of a socket. That there is none is remembered until the program sets
@@ -196,7 +149,7 @@ impl Limit {
     }
 
     fn end(&mut self, endpoint: Endpoint<'_>) -> Deadline {
-        *self.end.get_or_insert_with(|| deadline(socket_limit(endpoint, self.name)))
+        *self.end.get_or_insert_with(|| deadline::after(socket_limit(endpoint, self.name)))
     }
 }
 
@@ -282,20 +235,6 @@ fn interrupted(limited: bool, partial: bool) -> Option<Woken> {
             Some(Woken::Interrupted)
         }
     }
-}
-
-/// A call that does not wait found nothing: signals that its mask lets in end it now.
-///
-/// # Errors
-/// EINTR.
-///
-/// # Safety
-/// `mask` is null or a signal mask.
-pub unsafe fn let_signals_in(mask: *const libc::sigset_t) -> Result<(), c_int> {
-    let now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: no descriptors; the caller's promise about `mask`.
-    let interrupted = !mask.is_null() && unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const now, mask) } < 0;
-    if interrupted { Err(next::errno()) } else { Ok(()) }
 }
 
 /// `ppoll` through the C library: a cancellation point, as the program's own call would have been.

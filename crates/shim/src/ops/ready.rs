@@ -1,8 +1,8 @@
 //! Readiness: poll, select and epoll.
 use super::{Outcome, limits};
+use crate::deadline::{self, Deadline};
 use crate::fds::{self, Entry};
 use crate::pool::{self, Borrowed};
-use crate::wait::{self, Deadline};
 use crate::{next, runtime, sets, spin};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
@@ -102,7 +102,7 @@ pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: 
 /// `mask` is null or a signal mask.
 unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
     let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
-    let end = if at_once { None } else { wait::deadline(timeout) };
+    let end = if at_once { None } else { deadline::after(timeout) };
     let mut asked = Few::new();
     static HABIT: spin::Habit = spin::Habit::new();
     loop {
@@ -112,7 +112,7 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
         }
         if at_once {
             // SAFETY: the caller's promise.
-            return unsafe { wait::let_signals_in(mask) }.map(|()| 0);
+            return unsafe { deadline::let_signals_in(mask) }.map(|()| 0);
         }
         let Some(attachment) = runtime::attachment() else { return Ok(ready) };
         let rings = || {
@@ -124,7 +124,7 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
         if wanted.iter().any(|entry| matches!(special(entry.fd), Some(Special::Socket(endpoint)) if endpoint.rx_in_ring()))
             && spin::spin(attachment, &HABIT, rings, || together(wanted))
             // A peer that has a byte come and go would keep it here; a sleep ends in time.
-            && !wait::is_over(end)
+            && !deadline::is_over(end)
         {
             continue;
         }
@@ -227,7 +227,7 @@ unsafe fn sleep(
     let waiter = if wanted.len() + LINES < most_entries() { pool::borrow(attachment) } else { None };
     let mut lines: Few<pool::Line> = Few::new();
     let mut quiet = true;
-    let mut limit = wait::remaining(end);
+    let mut limit = deadline::remaining(end);
     asked.clear();
     let mut armed: Few<(Endpoint<'static>, Want, bool)> = Few::new();
     for entry in wanted {
@@ -312,7 +312,7 @@ unsafe fn sleep(
     }
     match got? {
         // Whatever the kernel said, which may mean nothing, and for ever.
-        _ if wait::is_over(end) => Ok(Slept::TimedOut),
+        _ if deadline::is_over(end) => Ok(Slept::TimedOut),
         _ => Ok(Slept::Again),
     }
 }
@@ -324,7 +324,7 @@ fn most_entries() -> usize {
 
 /// The limit, or `ns` nanoseconds (less than a second) where that is sooner.
 fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
-    Some(wait::sooner(limit, timespec { tv_sec: 0, tv_nsec: ns }))
+    Some(deadline::sooner(limit, timespec { tv_sec: 0, tv_nsec: ns }))
 }
 
 /// How many pairs' lines one call takes at most.
@@ -353,14 +353,14 @@ fn wish(endpoint: Endpoint<'static>, waiter: Option<&Borrowed>, lines: &mut Few<
 /// `mask` is null or a signal mask.
 unsafe fn poll_in_pieces(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
-    let end = wait::deadline(timeout);
+    let end = deadline::after(timeout);
     loop {
         let mut count = 0;
         for piece in wanted.chunks_mut(most_entries().max(1)) {
             // SAFETY: a null mask.
             count += unsafe { poll_special(piece, Some(now), core::ptr::null()) }?;
         }
-        let left = sooner(wait::remaining(end), 1_000_000).unwrap_or(now);
+        let left = sooner(deadline::remaining(end), 1_000_000).unwrap_or(now);
         if count > 0 || left.tv_nsec == 0 {
             return Ok(count);
         }

@@ -16,7 +16,7 @@ use super::wait::{awake, hand_on, leave, until_ready};
 use super::{Inner, Set, late, set_at};
 use crate::fds::{self, Entry};
 use crate::outcome::Outcome;
-use crate::{next, runtime, wait};
+use crate::{deadline, next, runtime};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 use libc::{c_int, epoll_event, timespec};
@@ -83,7 +83,7 @@ pub unsafe fn wait_still(
         return None;
     }
     let at_once = limit.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
-    let end = if at_once { None } else { wait::rough_deadline(limit) };
+    let end = if at_once { None } else { deadline::roughly_after(limit) };
     let got = ask();
     let got = if got < 0 { Err(next::errno()) } else { Ok(got.unsigned_abs() as usize) };
     // SAFETY: the caller's promise.

@@ -6,9 +6,9 @@ use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_
 use super::look::look;
 use super::told::{NONE_BEFORE, rest, translate, usual};
 use super::{Inner, Set, doors, fifo_tag, inside, late, set_at, shared, stir};
+use crate::deadline::{self, Deadline};
 use crate::outcome::Outcome;
 use crate::spin::{self, ticks};
-use crate::wait::{self, Deadline};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_node::waiter::Waiter;
@@ -42,7 +42,7 @@ pub unsafe fn wait(
         // SAFETY: as above.
         unsafe { wait_in_kernel(set, attachment, epfd, room, timeout, mask) }
     } else {
-        Err(if at_once { None } else { wait::deadline(timeout) })
+        Err(if at_once { None } else { deadline::after(timeout) })
     };
     // SAFETY: as above.
     let waited = waited.unwrap_or_else(|end| unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) });
@@ -101,7 +101,7 @@ pub(super) unsafe fn until_ready(
             match only(set, attachment, epfd, room) {
                 // What a spin takes for news and a pass does not, as spoilt memory may be, is
                 // looked at until the time is up.
-                0 if wait::is_over(end) => {}
+                0 if deadline::is_over(end) => {}
                 0 => continue,
                 n => return Ok(n),
             }
@@ -114,17 +114,17 @@ pub(super) unsafe fn until_ready(
             let n = if hot { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             if n > 0 || at_once {
                 // SAFETY: the caller's promise.
-                return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
+                return if n == 0 { unsafe { deadline::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
             }
         }
-        if spins && !recent && spin_hot(set, attachment) && !wait::is_over(end) {
+        if spins && !recent && spin_hot(set, attachment) && !deadline::is_over(end) {
             continue;
         }
         // SAFETY: the caller's promise.
         if let Some(n) = unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
             return Ok(n);
         }
-        if wait::is_over(end) {
+        if deadline::is_over(end) {
             return match collect(set, attachment, epfd, room, true).n {
                 0 => look(set, epfd, room, NONE_BEFORE),
                 n => Ok(n),
@@ -148,7 +148,7 @@ unsafe fn wait_in_kernel(
 ) -> Result<Result<usize, i32>, Deadline> {
     late::give_way();
     if set.shared.load(Ordering::Relaxed) || set.masked.load(Ordering::Relaxed) != 0 {
-        return Err(wait::deadline(timeout));
+        return Err(deadline::after(timeout));
     }
     let begun = set.inner.with(|inner| {
         rang(inner, attachment);
@@ -165,10 +165,10 @@ unsafe fn wait_in_kernel(
             (inner.is_rung(attachment), inner.waiter_tried)
         })
     });
-    let Some((is_rung, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
+    let Some((is_rung, was_hot)) = begun else { return Err(deadline::after(timeout)) };
     // Where nothing was hot before a sleep, nearly every wait ends here, and what is left of the
     // time is not worth asking the hardware for.
-    let end = if was_hot { wait::deadline(timeout) } else { wait::rough_deadline(timeout) };
+    let end = if was_hot { deadline::after(timeout) } else { deadline::roughly_after(timeout) };
     let asked = !is_rung;
     // SAFETY: the caller's promise; `room` is writable.
     let got = if asked { unsafe { kernel_wait(epfd, room, timeout, mask) } } else { Ok(0) };
@@ -293,7 +293,7 @@ unsafe fn sleep(
     let quiet = inside && set.with(|inner| !inner.is_rung(attachment) && inner.hot.is_empty());
     let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
-        let limit = wait::remaining(end);
+        let limit = deadline::remaining(end);
         let limit = look_again.filter(|tick| limit.is_none_or(|limit| limit.tv_sec > 0 || limit.tv_nsec > tick.tv_nsec)).or(limit);
         // SAFETY: the caller's promise; `room` is writable.
         unsafe { kernel_wait(epfd, room, limit, mask) }
@@ -304,7 +304,7 @@ unsafe fn sleep(
     };
     set.with(|inner| awake(set, inner, attachment, room, quiet, got));
     match got? {
-        0 if quiet && wait::is_over(end) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
+        0 if quiet && deadline::is_over(end) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
         n => {
             shared::look(set, epfd);
