@@ -7,7 +7,7 @@
 //! the program's exit handlers get a stack, and signals, as they expect them, and the service
 //! thread goes on serving until they are through.
 
-use crate::service;
+use crate::bell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ginnel_region::sys;
@@ -29,7 +29,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 pub fn begin() {
     extern "C" fn ended(_: *mut c_void) {
         GONE.store(true, Ordering::Release);
-        service::look_around();
+        bell::look_around();
     }
     let mut key = KEY.load(Ordering::Relaxed);
     if key == NONE {

@@ -5,6 +5,7 @@
 //! moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own
 //! ([`service`]) does what cannot wait for the program's next call.
 mod alone;
+mod bell;
 mod deadline;
 mod fds;
 mod gather;

@@ -14,6 +14,7 @@ pub use host::listen;
 pub use start::{attend_absence, close_down, heap, is_missing, pause, prepare_waiter, resume, retire_waiter};
 pub use still::{go_on, stand_still};
 
+use crate::bell::{ANY_BEHIND, BEHIND, BELL, RUNNING, WATCHED, is_watched, ring};
 use crate::{fds, leader, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_node::node::Standing;
@@ -29,27 +30,19 @@ use start::{start, waiter};
 use still::{rest, work};
 use syscalls::Sysno;
 
-static RUNNING: AtomicBool = AtomicBool::new(false);
 static EPOLL: AtomicI32 = AtomicI32::new(-1);
-static BELL: AtomicI32 = AtomicI32::new(-1);
 static FIFO: AtomicI32 = AtomicI32::new(-1);
 /// Which thread is to run: one of an earlier number ends.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 /// Is anything under way that only another look brings to its end: a socket that settles, one whose
 /// channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
-/// One bit a slot: is its socket in the thread's epoll set?
-static WATCHED: SlotBits = SlotBits::new();
 /// One bit a slot: a child that shares this memory keeps its socket for another program.
 static PASSED_ON: SlotBits = SlotBits::new();
-/// One bit a slot: a signal handler has used its socket, and could not tell the sets.
-static BEHIND: SlotBits = SlotBits::new();
 /// Bytes that rings in the memory of pairs had carried at the last look at them, and for how many
 /// looks that has not changed.
 static IN_PAIRS: AtomicU64 = AtomicU64::new(0);
 static QUIET: AtomicU32 = AtomicU32::new(0);
-/// One of [`BEHIND`] is set.
-static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
 static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 
@@ -138,11 +131,6 @@ pub fn expect() {
     }
 }
 
-/// Does the thread hear of what the kernel says of this slot's socket?
-pub fn is_watched(index: u32) -> bool {
-    WATCHED.has(index)
-}
-
 /// Watches the kernel's side of an active channel.
 pub fn watch(endpoint: Endpoint<'static>) {
     if !start(endpoint.attachment) {
@@ -183,17 +171,6 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
     done.is_ok()
 }
 
-fn ring() {
-    let _ = sys::write(BELL.load(Ordering::Relaxed), &1u64.to_ne_bytes());
-}
-
-/// Has the thread look around, where it runs.
-pub fn look_around() {
-    if RUNNING.load(Ordering::Acquire) {
-        ring();
-    }
-}
-
 /// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to
 /// TCP, and waits for it. Bounded, and nothing is done where no thread runs.
 pub fn pass_on(slot: u32) {
@@ -211,15 +188,8 @@ pub fn pass_on(slot: u32) {
     PASSED_ON.unset(slot);
 }
 
-/// In a signal handler that interrupted the work on a set: has the thread tell the sets what became
-/// of the slot's socket.
-pub fn catch_up(slot: u32) {
-    BEHIND.set(slot);
-    ANY_BEHIND.store(true, Ordering::Release);
-    ring();
-}
-
-/// Does that. True if there is more to be done.
+/// Does what was left to it by [`bell::catch_up`](crate::bell::catch_up). True if there is more to
+/// be done.
 fn catch_up_all() -> bool {
     let mut more = false;
     if ANY_BEHIND.swap(false, Ordering::AcqRel) {

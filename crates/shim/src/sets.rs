@@ -52,7 +52,7 @@ pub use wait::wait;
 
 use crate::fds::{self, Entry};
 use crate::mix::Map;
-use crate::{runtime, service};
+use crate::{bell, runtime};
 use change::add;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use ginnel_node::waiter::Waiter;
@@ -420,7 +420,7 @@ pub fn fresh(slot: u32) {
 /// `fd` became an endpoint: registrations that it had before are the endpoint's.
 pub fn adopted(fd: c_int, slot: u32) {
     if link_all(fd, slot).is_none() {
-        service::catch_up(slot);
+        bell::catch_up(slot);
     }
 }
 

@@ -11,7 +11,8 @@
 //! the broker is closed, and with it what lies unread there.
 
 use super::pairs::pair_of;
-use super::{BROKER_DATA, control, look_often, ring, start, with_endpoint};
+use super::{BROKER_DATA, control, look_often, start, with_endpoint};
+use crate::bell::ring;
 use crate::ops::locks;
 use crate::uncounted;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};

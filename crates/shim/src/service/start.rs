@@ -1,7 +1,8 @@
 //! Starting the thread, and ending it for a while.
 
 use super::host::listen;
-use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, broker, control, ring, run};
+use super::{BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, broker, control, run};
+use crate::bell::{BELL, RUNNING, WATCHED, ring};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use ginnel_node::processes::ProcessFlags;
 use ginnel_node::waiter::Waiter;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::fds::{self, Entry};
 use crate::mix::Map;
-use crate::{runtime, service};
+use crate::{bell, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Slot;
@@ -164,7 +164,7 @@ pub fn forsake(fd: c_int) {
 fn is_held_by_service(slot: u32) -> bool {
     let Some(attachment) = runtime::attachment() else { return false };
     let of = attachment.ledger.slot(slot);
-    of.is_alone() && (service::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
+    of.is_alone() && (bell::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
 }
 
 /// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had

@@ -6,7 +6,7 @@ use super::{
     set_at, shared, wait,
 };
 use crate::fds::{self, Entry};
-use crate::{runtime, service};
+use crate::{bell, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_node::waiter::BITS;
 use ginnel_ring::park::Want;
@@ -116,7 +116,7 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
 /// interrupted the work on a set.
 fn heat_now_or_later(endpoint: Endpoint<'static>, slot: u32) {
     if heat(endpoint, slot).is_none() {
-        service::catch_up(slot);
+        bell::catch_up(slot);
     }
 }
 
@@ -211,7 +211,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
         return false;
     }
     if mask_until_room(endpoint, index).is_none() {
-        service::catch_up(index);
+        bell::catch_up(index);
     }
     false
 }
