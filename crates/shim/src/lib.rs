@@ -18,6 +18,7 @@ mod membership;
 mod mix;
 mod next;
 mod ops;
+mod options;
 mod outcome;
 mod own;
 mod pool;

@@ -212,7 +212,7 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     if young.is_none() {
         let Ok(state) = kernel::state(fd) else { return Adopted::Not };
         if state == LISTENING {
-            crate::ops::sock::inherited_listener(fd, before);
+            crate::options::inherited_listener(fd, before);
             return Adopted::Not;
         }
         if state == CLOSED {

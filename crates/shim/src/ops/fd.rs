@@ -2,8 +2,7 @@
 use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::runtime::{self, Ended};
-use crate::{next, service, sets, wait};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::{next, options, service, sets, wait};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Stage, flag};
@@ -267,14 +266,11 @@ pub fn hide(fd: c_int) -> Outcome<c_int> {
     if fds::get(fd) == Entry::Own { Outcome::Failed(libc::EBADF) } else { Outcome::Libc }
 }
 
-/// How often flags of a description have changed.
-pub static FLAGS_CHANGED: AtomicU32 = AtomicU32::new(0);
-
 /// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now?
 /// `asynchronous`: O_ASYNC is set.
 pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
-    // Before the look, and before what is remembered: see `sock::is_fit`.
-    FLAGS_CHANGED.fetch_add(1, Ordering::SeqCst);
+    // Before the look, and before what is remembered: see `options::is_fit`.
+    options::note_flags();
     if let Some(endpoint) = if asynchronous { runtime::find(fd) } else { runtime::known(fd) } {
         endpoint.slot().set(flag::NONBLOCKING, nonblocking);
         if asynchronous {

@@ -48,7 +48,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
                 return ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);
             }
             super::uring::look_for_rings();
-            if !endpoint.attachment.node.is_away() && !super::sock::is_fit(endpoint) {
+            if !endpoint.attachment.node.is_away() && !crate::options::is_fit(endpoint) {
                 return ginnel_tcp::hand_over::hold(endpoint, Reason::Option);
             }
         }
