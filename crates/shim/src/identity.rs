@@ -20,7 +20,7 @@
 
 use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
-use crate::{leader, membership, next, own, pool, report, runtime, service, sets, uncounted};
+use crate::{adopt, leader, membership, next, own, pool, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -322,7 +322,7 @@ fn part(old: &'static Attachment, index: u32, alone: bool, plain: &mut dyn FnMut
         }
     }
     if again {
-        runtime::note_copies();
+        adopt::note_copies();
     }
     report::add(slot);
     old.renounce_slot(slot);
@@ -349,7 +349,7 @@ fn replace_by_none(fd: c_int) {
 /// In the new ledger, too, it is said that the socket stays on TCP: for programs that inherit it.
 fn keep_plain(fd: c_int) {
     if fds::replace(fd, Entry::Plain, Entry::Shared)
-        && let Some(endpoint) = runtime::adopt(fd, false)
+        && let Some(endpoint) = adopt::adopt(fd, false)
     {
         hand_over::hold(endpoint, Reason::HandedOver);
     }

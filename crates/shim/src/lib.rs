@@ -4,6 +4,7 @@
 //! descriptor ([`runtime`], [`fds`]) and moves bytes through `ginnel_tcp`; where nothing can be
 //! moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own
 //! ([`service`]) does what cannot wait for the program's next call.
+mod adopt;
 mod alone;
 mod bell;
 mod deadline;
@@ -28,6 +29,7 @@ mod runtime;
 mod service;
 mod sets;
 mod spin;
+mod start;
 mod symbols;
 mod thread;
 mod uncounted;

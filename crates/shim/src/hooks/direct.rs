@@ -25,7 +25,7 @@ macro_rules! directs {
         pub(super) static DIRECT: Directs = Directs { $($name: Direct::new($module::$here, Sysno::$call, Bytes::$bytes),)* };
 
         /// Finds the C library's functions. Until then all calls are made here.
-        pub(super) fn resolve() {
+        pub(crate) fn resolve() {
             let glibc = symbols::glibc();
             // `sys/single_threaded.h`, glibc 2.32.
             let alone = symbols::variable(c"__libc_single_threaded").cast();

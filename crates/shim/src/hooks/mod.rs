@@ -53,13 +53,15 @@ mod uring;
 mod variadic;
 mod vfork;
 
+pub(crate) use direct::resolve;
 pub(crate) use exec::execve as execute;
+pub(crate) use process::watch_forks;
 pub(crate) use raw::syscall as by_number;
 pub(crate) use vfork::{after as after_vfork, before as before_vfork};
 
 use crate::fds::{self, LENT, NOT_STARTED, strangers};
 use crate::next::{errno, set_errno};
-use crate::ops::{self, Outcome};
+use crate::ops::Outcome;
 use crate::own;
 use core::sync::atomic::Ordering;
 
@@ -138,23 +140,4 @@ extern "C" fn ginnel_shim_spare(fd: libc::c_int, spared: libc::c_int) {
     if !bypass_process() {
         if spared == 0 { fds::set(fd, fds::Entry::Unknown) } else { fds::spare(fd) }
     }
-}
-
-/// Run by the loader before the program starts.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
-
-extern "C" fn constructor() {
-    let saved = errno();
-    crate::next::resolve_all();
-    direct::resolve();
-    #[cfg(target_arch = "x86_64")]
-    crate::go::begin_loaded();
-    ops::process::started();
-    process::watch_forks();
-    strangers().fetch_and(!NOT_STARTED, Ordering::Relaxed);
-    #[cfg(target_arch = "x86_64")]
-    crate::go::start();
-    set_errno(saved);
 }

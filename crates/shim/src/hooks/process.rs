@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_void, pid_t, termios, winsize};
 
 /// Has the handlers below run around each `fork` (also `__fork`, `daemon`, `forkpty`: all go
 /// through the C library's).
-pub(super) fn watch_forks() {
+pub(crate) fn watch_forks() {
     // SAFETY: the handlers live as long as the library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child)) };
 }

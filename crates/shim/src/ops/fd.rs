@@ -1,8 +1,8 @@
 //! Descriptors: made, copied, replaced, closed.
 use super::Outcome;
+use crate::adopt::{self, Ended};
 use crate::fds::{self, Entry};
-use crate::runtime::{self, Ended};
-use crate::{next, options, service, sets, wait};
+use crate::{next, options, runtime, service, sets, wait};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Stage, flag};
@@ -139,7 +139,7 @@ fn close_endpoint(fd: c_int) -> Outcome<c_int> {
     let errno = next::errno();
     if let Some(last) = last {
         super::sock::note_tcp();
-        runtime::ended(&last);
+        adopt::ended(&last);
     }
     if closed < 0 { Outcome::Failed(errno) } else { Outcome::Done(closed) }
 }
@@ -153,7 +153,7 @@ fn release(fd: c_int, slot: u32) -> Option<Ended> {
 /// [`release`], except for the descriptor's places in epoll sets.
 pub fn part(fd: c_int, slot: u32) -> Option<Ended> {
     let endpoint = runtime::endpoint(fd, slot);
-    let last = runtime::let_go(fd, slot);
+    let last = adopt::let_go(fd, slot);
     if fds::count(slot) == 0 {
         service::forget(slot);
     }
@@ -210,7 +210,7 @@ pub fn replacing(new: c_int) {
             fds::take(new);
             if let Some(last) = release(new, slot) {
                 // The kernel closes it within the call; the endpoint is finished either way.
-                runtime::ended(&last);
+                adopt::ended(&last);
             }
         }
         Entry::Epoll(set) => {
@@ -240,7 +240,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     }
     let mut entry = fds::get(old);
     if entry.has_no_slot() {
-        entry = runtime::copying(old);
+        entry = adopt::copying(old);
     }
     let _change = fds::change();
     stale(new);

@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others.
 use crate::fds::{self, Entry, Young};
-use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
+use crate::{adopt, identity, leader, membership, own, pool, report, runtime, service, sets};
 use ginnel_node::processes::ProcessFlags;
 use ginnel_preload::{Preload, Unreachable, Way};
 use ginnel_region::sys;
@@ -9,24 +9,6 @@ use ginnel_tcp::{Attachment, hand_over};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The library was loaded (constructor), or a hook ran before that.
-pub fn started() {
-    runtime::start();
-    leader::begin();
-    if let Some(attachment) = runtime::attachment() {
-        extern "C" fn at_end() {
-            report::write();
-            finish_all();
-        }
-        // SAFETY: the function takes nothing and stays loaded.
-        unsafe { libc::atexit(at_end) };
-        // Sockets that came over exec are held from now on.
-        if attachment.ledger.slots().next().is_some() {
-            inherit();
-        }
-    }
-}
 
 /// At `exit` and `_exit`: sockets that nobody else has end as if they were closed; those that
 /// somebody else may have go back to TCP. Else a token would lie unread when the kernel closes
@@ -54,36 +36,6 @@ pub fn finish_all() {
             }
         }
     }
-}
-
-/// Looks for sockets among the descriptors that this program began with.
-fn inherit() {
-    for fd in open_descriptors() {
-        if runtime::classify(fd) == Entry::Shared {
-            if let Some(endpoint) = runtime::adopt(fd, false)
-                && fd <= 2
-            {
-                let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
-            }
-        } else if fds::get(fd) == Entry::Plain {
-            // It may be an epoll set: that is looked at when it is used as one.
-            fds::set(fd, Entry::Unknown);
-        }
-    }
-}
-
-fn open_descriptors() -> Vec<c_int> {
-    let mut found = Vec::new();
-    let Ok(dir) = sys::openat(libc::AT_FDCWD, c"/proc/thread-self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return found };
-    sys::each_entry(dir, |name| {
-        if let Some(fd) = name.to_str().ok().and_then(|name| name.parse::<c_int>().ok())
-            && fd != dir
-        {
-            found.push(fd);
-        }
-    });
-    sys::close(dir);
-    found
 }
 
 /// Before `fork` (pthread_atfork prepare).
@@ -418,7 +370,7 @@ pub fn received_fds(fds: &[c_int]) {
     for &fd in fds {
         super::fd::created(fd, super::fd::Kind::Socket);
         if runtime::classify(fd) == Entry::Shared {
-            let _ = runtime::adopt(fd, false);
+            let _ = adopt::adopt(fd, false);
         }
     }
 }

@@ -2,7 +2,7 @@
 use super::Outcome;
 use crate::fds::{self, Entry, Young};
 use crate::options::{self, inherited_listener, option, waits_for_more};
-use crate::{next, runtime, sets};
+use crate::{adopt, next, runtime, sets};
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -36,7 +36,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
 /// `connect` on `fd` returned 0 or failed with EINPROGRESS.
 pub fn connected(fd: c_int) {
     if matches!(runtime::classify(fd), Entry::Tcp | Entry::Shared | Entry::Listener) {
-        let _ = runtime::adopt(fd, true);
+        let _ = adopt::adopt(fd, true);
         note_tcp();
     }
 }
@@ -62,7 +62,7 @@ pub fn disconnecting(fd: c_int) {
             sets::disconnecting(fd, slot);
             fds::take(fd);
             if let Some(ended) = super::fd::part(fd, slot) {
-                runtime::ended(&ended);
+                adopt::ended(&ended);
             }
         }
         entry @ (Entry::Tcp | Entry::Shared | Entry::Listener | Entry::Young(_)) => {
