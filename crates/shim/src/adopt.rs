@@ -2,7 +2,7 @@
 //! the epoll sets, the service thread and the ledger are told of that.
 
 use crate::fds::{self, Entry, Young};
-use crate::{membership, options, report, runtime, service, sets};
+use crate::{options, report, runtime, service, sets};
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_node::node::Standing;
 use ginnel_region::sys;
@@ -129,7 +129,7 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
         adopt_copies(attachment, cookie, index);
     }
     if !new && attachment.node.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
-        membership::admit(endpoint);
+        service::admit(endpoint);
     }
     if !new {
         service::attend(endpoint);

@@ -20,7 +20,7 @@
 
 use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
-use crate::{adopt, leader, membership, next, own, pool, report, runtime, service, sets, uncounted};
+use crate::{adopt, leader, next, own, pool, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -240,7 +240,7 @@ fn leave(old: &'static Attachment, reason: Reason, plain: &mut dyn FnMut(c_int))
     for index in service::own_slots() {
         part(old, index, single && reason == Reason::OtherUser, plain);
     }
-    membership::retire(old);
+    service::retire_waiters(old);
     sets::forget_slots();
     service::close_down(old);
     runtime::stop();

@@ -15,7 +15,6 @@ mod go;
 mod hooks;
 mod identity;
 mod leader;
-mod membership;
 mod mix;
 mod next;
 mod ops;

@@ -4,18 +4,19 @@
 
 mod broker;
 mod host;
+mod membership;
 mod pairs;
 mod paths;
 mod start;
 mod still;
 
 pub use broker::want;
-pub use host::listen;
-pub use start::{attend_absence, close_down, heap, is_missing, pause, prepare_waiter, resume, retire_waiter};
+pub use membership::{admit, retire_waiters};
+pub use start::{attend_absence, close_down, heap, is_missing, pause, resume};
 pub use still::{go_on, stand_still};
 
 use crate::bell::{ANY_BEHIND, BEHIND, BELL, RUNNING, WATCHED, is_watched, ring};
-use crate::{fds, leader, membership, runtime};
+use crate::{fds, leader, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_node::node::Standing;
 use ginnel_region::sys;
@@ -23,7 +24,7 @@ use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Reason, SlotBits, Stage, flag};
 use ginnel_tcp::reclaim::{self, Reach};
 use ginnel_tcp::{Attachment, kernel};
-use host::{Again, hear};
+use host::{Again, hear, listen};
 use libc::c_int;
 use paths::{PATHS_TICK, Paths};
 use start::{start, waiter};
@@ -510,6 +511,7 @@ pub fn forget_parent(attachment: &Attachment) {
     for guard in GUARDS.iter().chain([&still::WORKING, &start::FAILED]) {
         guard.store(false, Ordering::Relaxed);
     }
+    membership::forget_parent();
     WATCHED.unset_all();
     broker::close(attachment);
     attachment.pairs.forget_parent();

@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others.
 use crate::fds::{self, Entry, Young};
-use crate::{adopt, identity, leader, membership, own, pool, report, runtime, service, sets};
+use crate::{adopt, identity, leader, own, pool, report, runtime, service, sets};
 use ginnel_node::processes::ProcessFlags;
 use ginnel_preload::{Preload, Unreachable, Way};
 use ginnel_region::sys;
@@ -95,7 +95,6 @@ pub fn fork_child() {
     crate::uncounted::start();
     fds::forget_parent();
     service::forget_parent(attachment);
-    membership::forget_parent();
     pool::forget();
     sets::forget_parent();
     for (fd, entry) in fds::all() {

@@ -79,7 +79,7 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
 }
 
 /// Makes the thread's waiter, by which peers wake it.
-pub fn prepare_waiter(attachment: &'static Attachment) {
+pub(super) fn prepare_waiter(attachment: &'static Attachment) {
     if EPOLL.load(Ordering::Relaxed) >= 0
         && attachment.node.joined().service_page() == 0
         && let Ok(waiter) = Waiter::new(&attachment.node)
@@ -91,7 +91,7 @@ pub fn prepare_waiter(attachment: &'static Attachment) {
 }
 
 /// Gives it back: called by the thread.
-pub fn retire_waiter(attachment: &'static Attachment) {
+pub(super) fn retire_waiter(attachment: &'static Attachment) {
     if let Some(waiter) = waiter(attachment) {
         attachment.node.set_service_page(0);
         FIFO.store(-1, Ordering::Relaxed);

@@ -57,7 +57,7 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
             inner.waiter
         });
         if let Some(waiter) = waiter.filter(|_| event.events & libc::EPOLLHUP as u32 != 0) {
-            // The device is gone (`membership::unplugged`): nobody rings any more, and this would
+            // The device is gone (`service::membership`): nobody rings any more, and this would
             // be ready for ever.
             let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
         }

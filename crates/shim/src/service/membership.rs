@@ -6,8 +6,9 @@
 //! stop for that: whoever is late finds zeroes where the segment was
 //! ([`ginnel_region::Segment::let_go`]), and nothing that counts is read there.
 
-use crate::service::own_slots;
-use crate::{fds, pool, service, sets, spin};
+use super::start::{attend_absence, prepare_waiter, retire_waiter};
+use super::{listen, own_slots, with_endpoint};
+use crate::{fds, pool, sets, spin};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_node::node::Standing;
 use ginnel_tcp::Endpoint;
@@ -23,7 +24,7 @@ const MISSING_TICK: u64 = 500;
 
 /// Does what is due. Returns when to look again at the latest, ms; `None` where the process is
 /// joined and stays so.
-pub fn look(attachment: &'static Attachment) -> Option<u64> {
+pub(super) fn look(attachment: &'static Attachment) -> Option<u64> {
     let asked = attachment.node.processes.is_detached(attachment.node.joined().segment.id());
     // Who has a waiter there is told by the driver; another finds zeroes.
     if attachment.node.joined().place.is_some()
@@ -41,7 +42,7 @@ pub fn look(attachment: &'static Attachment) -> Option<u64> {
         (Standing::Here | Standing::Leaving, true) => {
             attachment.node.set_leaving(true);
             // Every one, each time: all are to come down together.
-            let left = |&index: &u32| service::with_endpoint(index, |endpoint| endpoint.leave(Reason::Detached)) == Some(false);
+            let left = |&index: &u32| with_endpoint(index, |endpoint| endpoint.leave(Reason::Detached)) == Some(false);
             if own_slots().filter(left).count() != 0 {
                 return Some(LEAVING_TICK);
             }
@@ -75,14 +76,14 @@ fn come_back(attachment: &'static Attachment, asked: bool) {
     if attachment.node.standing() == Standing::Away && attachment.node.rejoin(asked).is_ok() {
         spin::set_kernel(attachment);
         sets::rejoined();
-        service::prepare_waiter(attachment);
-        service::listen(attachment);
+        prepare_waiter(attachment);
+        listen(attachment);
     }
     JOINING.store(false, Ordering::Release);
 }
 
 /// In a fork child: whoever was joining is not there.
-pub fn forget_parent() {
+pub(super) fn forget_parent() {
     JOINING.store(false, Ordering::Relaxed);
 }
 
@@ -93,7 +94,7 @@ pub fn admit(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
     if attachment.node.standing() == Standing::Away {
         come_back(attachment, true);
-        service::attend_absence(attachment);
+        attend_absence(attachment);
     }
     if attachment.node.standing() == Standing::Away {
         leave::lose(endpoint, Reason::Unplugged);
@@ -103,14 +104,14 @@ pub fn admit(endpoint: Endpoint<'static>) {
 /// The virtual machine has lost the device, and with it the segment: zeroes stand in its place, in
 /// this process's own memory. What was in the rings is lost, and the other ends are to hear of it.
 #[cold]
-pub fn unplugged(attachment: &'static Attachment) {
+pub(super) fn unplugged(attachment: &'static Attachment) {
     if attachment.node.standing() == Standing::Away {
         return;
     }
     attachment.node.set_leaving(true);
     let _ = fds::hold_changes();
     for index in own_slots() {
-        let _ = service::with_endpoint(index, |endpoint| leave::lose(endpoint, Reason::Unplugged));
+        let _ = with_endpoint(index, |endpoint| leave::lose(endpoint, Reason::Unplugged));
     }
     go(attachment, Reason::Unplugged);
     fds::release_changes(false);
@@ -118,19 +119,19 @@ pub fn unplugged(attachment: &'static Attachment) {
 
 /// No connection is in the segment any more: gives back what else is there.
 fn go(attachment: &'static Attachment, reason: Reason) {
-    retire(attachment);
+    retire_waiters(attachment);
     attachment.node.leave(reason as u32);
 }
 
 /// Gives back what waiters the process has in the segment.
-pub fn retire(attachment: &'static Attachment) {
-    service::retire_waiter(attachment);
+pub fn retire_waiters(attachment: &'static Attachment) {
+    retire_waiter(attachment);
     sets::retire_waiters(attachment);
     pool::retire(attachment);
 }
 
-/// For how long a left channel is kept, at least: [`service`] calls this every ten seconds.
-pub fn age(attachment: &'static Attachment) {
+/// For how long a left channel is kept, at least: [the thread](super) calls this every ten seconds.
+pub(super) fn age(attachment: &'static Attachment) {
     for slot in own_slots().map(|index| attachment.ledger.slot(index)).filter(|slot| slot.left.load(Ordering::Relaxed) != 0) {
         lifetime::age_left(attachment, slot);
     }
