@@ -11,7 +11,7 @@ import re
 import sys
 
 # Circles from before this check, as crate: how many modules. They may only become smaller.
-LEFT = {"shim": 7}
+LEFT = {"shim": 4}
 
 
 def without_tests(code: str) -> str:

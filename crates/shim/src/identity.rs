@@ -19,8 +19,7 @@
 //! then on, on both sides: two users have no memory in which they could agree on its bytes.
 
 use crate::fds::{self, Entry, Young};
-use crate::ops::locks;
-use crate::{adopt, leader, next, own, pool, report, runtime, service, sets, uncounted};
+use crate::{adopt, leader, maps, next, own, pool, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -163,7 +162,7 @@ pub fn abandon(old: &'static Attachment) {
         sets::forget_parent();
         runtime::stop();
     }
-    locks::give_up(old);
+    maps::give_up(old);
     old.abandon();
     empty_own();
 }
@@ -186,7 +185,7 @@ pub fn forked(attachment: &'static Attachment) {
 fn change(old: &'static Attachment, reach: Reach) {
     let settings = old.settings.of_present_user();
     let few = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES;
-    let may_join = few && is_for_good(reach) && !locks::may_lock_later_maps();
+    let may_join = few && is_for_good(reach) && !maps::may_lock_later_maps();
     service::pause();
     let name = old.node.processes.process(old.node.me()).name();
     let mut plain = Vec::new();
@@ -244,7 +243,7 @@ fn leave(old: &'static Attachment, reason: Reason, plain: &mut dyn FnMut(c_int))
     sets::forget_slots();
     service::close_down(old);
     runtime::stop();
-    locks::give_up(old);
+    maps::give_up(old);
     old.renounce(reason);
     empty_own();
 }

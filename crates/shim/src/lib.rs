@@ -15,6 +15,7 @@ mod go;
 mod hooks;
 mod identity;
 mod leader;
+mod maps;
 mod mix;
 mod next;
 mod ops;

@@ -13,7 +13,7 @@ mod still;
 pub use broker::want;
 pub use membership::{admit, retire_waiters};
 pub use start::{attend_absence, close_down, heap, is_missing, pause, resume};
-pub use still::{go_on, stand_still};
+pub use still::{not_executed, stand_still};
 
 use crate::bell::{ANY_BEHIND, BEHIND, BELL, RUNNING, WATCHED, is_watched, ring};
 use crate::{fds, leader, runtime};

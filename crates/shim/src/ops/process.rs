@@ -1,4 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others.
+pub use crate::service::not_executed;
+
 use crate::fds::{self, Entry, Young};
 use crate::{adopt, identity, leader, own, pool, report, runtime, service, sets};
 use ginnel_node::processes::ProcessFlags;
@@ -258,18 +260,6 @@ pub fn executing(program: Program) {
     }
     // Whatever it is in the middle of by then.
     let _ = service::stand_still();
-}
-
-/// The exec did not happen.
-pub fn not_executed() {
-    if !own::is_ours_by_number() {
-        return;
-    }
-    if let Some(attachment) = runtime::attachment() {
-        service::go_on();
-        sets::tag_again();
-        attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, false);
-    }
 }
 
 /// Before `posix_spawn`, `system`, `popen` of a program: likewise.

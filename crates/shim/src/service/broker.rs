@@ -13,8 +13,7 @@
 use super::pairs::pair_of;
 use super::{BROKER_DATA, control, look_often, start, with_endpoint};
 use crate::bell::ring;
-use crate::ops::locks;
-use crate::uncounted;
+use crate::{maps, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::broker::{self, Answer, Beside, Heard, Question, Verdict};
@@ -71,7 +70,7 @@ pub fn want(endpoint: Endpoint<'static>) {
 fn want_slowly(endpoint: Endpoint<'static>, path: &Path) {
     let now = sys::monotonic_ns();
     // Whose later maps are locked has no use for a pair's memory.
-    if now < ABSENT_UNTIL.load(Ordering::Relaxed) || !endpoint.may_meet_by_broker() || locks::may_lock_later_maps() {
+    if now < ABSENT_UNTIL.load(Ordering::Relaxed) || !endpoint.may_meet_by_broker() || maps::may_lock_later_maps() {
         return;
     }
     if SOCKET.load(Ordering::Relaxed) < 0 && !broker::is_there(path) {

@@ -2,8 +2,7 @@
 
 use super::broker::{BROKER, SOCKET};
 use super::own_slots;
-use crate::ops::locks;
-use crate::runtime;
+use crate::{maps, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_node::wake::line::Lines;
 use ginnel_region::sys;
@@ -24,7 +23,7 @@ pub(super) fn pair_of(attachment: &'static Attachment, answer: &Answer, beside: 
     let memory = memory.0;
     let size = sys::fstat(memory).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
     let all = attachment.pairs.bytes_with(size);
-    if locks::may_lock_later_maps() || sys::memory_limits().0 < all.saturating_mul(SPACE) {
+    if maps::may_lock_later_maps() || sys::memory_limits().0 < all.saturating_mul(SPACE) {
         return None;
     }
     // Who has no FIFOs is to be woken by tokens (`GINNEL_TOKENS`).

@@ -1,7 +1,9 @@
 //! Between two pieces of its work the thread may be ended: an exec waits for that, in the middle of
 //! a receive it would leave counts half written.
 
+use crate::{own, runtime, sets};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ginnel_node::processes::ProcessFlags;
 use ginnel_region::sys;
 
 /// The thread is doing something.
@@ -29,9 +31,21 @@ pub fn stand_still() -> bool {
 }
 
 /// The exec failed.
-pub fn go_on() {
+fn go_on() {
     // It may have begun before there was a segment, and so without a word.
     let _ = STILL.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+}
+
+/// The exec did not happen: the thread works on, and the sets are as they were.
+pub fn not_executed() {
+    if !own::is_ours_by_number() {
+        return;
+    }
+    if let Some(attachment) = runtime::attachment() {
+        go_on();
+        sets::tag_again();
+        attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, false);
+    }
 }
 
 fn is_to_stand_still() -> bool {
@@ -57,7 +71,7 @@ pub(super) fn work() {
     let end = sys::monotonic_ns() + 10 * HURRY;
     while !begin() {
         if sys::monotonic_ns() > end && is_to_stand_still() {
-            crate::ops::process::not_executed();
+            not_executed();
         }
         sys::sleep_ms(1);
     }
