@@ -19,7 +19,7 @@ extern "C" fn constructor() {
     next::resolve_all();
     hooks::resolve();
     #[cfg(target_arch = "x86_64")]
-    crate::go::begin_loaded();
+    crate::loader::begin();
     started();
     hooks::watch_forks();
     strangers().fetch_and(!NOT_STARTED, Ordering::Relaxed);

@@ -5,62 +5,14 @@
 
 use super::image::{self, Image};
 use super::{exe, take_over};
-use crate::next;
+use crate::{loader, next};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_region::{PAGE, sys};
 use libc::{Elf64_Ehdr, Elf64_Phdr};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::OnceLock;
 use syscalls::Sysno;
-
-/// How the loader is told which program: `NAME=path`.
-pub const BY_LOADER: &CStr = ginnel_preload::BY_LOADER;
-
-/// The program that was to be loaded is to be executed as it is.
-static NOT_LOADED: AtomicBool = AtomicBool::new(false);
-
-/// The loader's path: beside this library.
-static LOADER: OnceLock<Option<CString>> = OnceLock::new();
-
-/// The loader, where it can be executed in the place of the program at `path`, here and now: the
-/// root directory may be another since the start. Takes no memory: asked in children of `vfork`
-/// too.
-pub fn loader(path: &CStr) -> Option<&'static CStr> {
-    let loader = LOADER.get()?.as_deref()?;
-    (!NOT_LOADED.load(Ordering::Relaxed) && ginnel_preload::can_load(loader, path)).then_some(loader)
-}
-
-/// By the constructor, first of all: finds the loader. In the loader the process is called by its
-/// program's name from here on.
-pub fn begin_loaded() {
-    LOADER.get_or_init(|| {
-        if !ginnel_preload::is_static_go_on() {
-            return None;
-        }
-        // SAFETY: all zeroes is a valid value.
-        let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: an address of this library's, and a place for the answer.
-        if unsafe { libc::dladdr((begin_loaded as *const ()).cast(), &raw mut info) } == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        // SAFETY: the loader's own string.
-        let file = Path::new(std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()));
-        // It may have been found by a link, or be the one for musl.
-        let file = file.is_absolute().then(|| std::fs::canonicalize(file).unwrap_or_else(|_| file.into()))?;
-        let (folder, _) = ginnel_preload::parts(file.as_os_str().as_bytes())?;
-        CString::new([folder, b"/", ginnel_preload::LOADER.as_bytes()].concat()).ok()
-    });
-    if let Some(path) = ginnel_preload::loaded()
-        && let Some(name) = Path::new(&path).file_name().and_then(|name| CString::new(name.as_bytes()).ok())
-    {
-        // SAFETY: a terminated string, of which the kernel takes 15 bytes.
-        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-    }
-}
 
 /// Maps what is to be loaded, and gives it back if nothing comes of it.
 struct Mapped {
@@ -109,7 +61,7 @@ unsafe extern "C" fn ginnel_go_load(path: *const c_char, stack: *mut usize) -> c
             unsafe { enter(stack, entry) }
         }
         Err(why) => {
-            NOT_LOADED.store(true, Ordering::Relaxed);
+            loader::note_not_loaded();
             super::leave_alone(why);
             -1
         }
@@ -221,7 +173,7 @@ unsafe fn tell(stack: *mut usize, path: *const c_char, program: &Mapped) {
         let mut other = at;
         while at.read() != 0 {
             let entry = CStr::from_ptr(core::ptr::with_exposed_provenance(at.read())).to_bytes();
-            let is_ours = entry.strip_prefix(BY_LOADER.to_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            let is_ours = entry.strip_prefix(ginnel_preload::BY_LOADER.to_bytes()).is_some_and(|rest| rest.starts_with(b"="));
             if !is_ours {
                 other = at;
             } else if other != at || at.add(1).read() != 0 {
@@ -259,7 +211,7 @@ unsafe extern "C" fn enter(_stack: *mut usize, _entry: usize) -> ! {
 /// library's own hook, which hands over what has to be.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ginnel_go_execute(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    NOT_LOADED.store(true, Ordering::Relaxed);
+    loader::note_not_loaded();
     // SAFETY: the caller's promise, as for `execve`.
     unsafe { crate::hooks::execute(path, argv, envp) };
     next::errno()

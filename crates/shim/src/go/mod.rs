@@ -44,8 +44,6 @@ use image::Image;
 use known::Kind;
 use patch::Jump;
 
-pub use load::{BY_LOADER, begin_loaded, loader};
-
 /// By the constructor: looks at the program, and reaches it if it is Go's.
 pub fn start() {
     let Some(image) = Image::of_process().filter(Image::has_go_note) else { return };

@@ -61,7 +61,7 @@ pub(super) unsafe fn for_loader<T>(
     envp: *const *const c_char,
     start: impl FnOnce(*const *const c_char) -> T,
 ) -> Option<T> {
-    let word = [crate::go::BY_LOADER.to_bytes(), b"=", path.to_bytes(), b"\0"];
+    let word = [ginnel_preload::BY_LOADER.to_bytes(), b"=", path.to_bytes(), b"\0"];
     // SAFETY: the caller's promise.
     unsafe { renamed(envp, program.preload(), &word) }.map(|copy| with_copy(copy, start))
 }

@@ -54,7 +54,7 @@ unsafe fn by_loader<T>(
     let found = program.filter(|program| program.is_loaded())?;
     // SAFETY: the caller's promise: `path` is a string, since the program was found by it.
     let path = unsafe { CStr::from_ptr(path) };
-    let started = crate::go::loader(path).and_then(|loader| {
+    let started = crate::loader::for_program(path).and_then(|loader| {
         // SAFETY: the caller's promise.
         unsafe { environment::for_loader(found, path, envp, |envp| start(loader.as_ptr(), envp)) }
     });

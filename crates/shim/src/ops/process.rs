@@ -144,7 +144,7 @@ impl Program {
         #[cfg(target_arch = "x86_64")]
         let loader = found == Some(Unreachable::StaticGo)
             && finding.is_some_and(|finding| finding.interpreter().is_none())
-            && path.is_some_and(|path| crate::go::loader(path).is_some());
+            && path.is_some_and(|path| crate::loader::for_program(path).is_some());
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
         let preload = finding.map(|finding| finding.preload());
