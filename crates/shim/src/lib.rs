@@ -16,7 +16,7 @@
 //! | `report`, `own`, `uncounted` | what was carried; whose memory this is; calls past the counters |
 //! | `pool`, `maps`, `runtime` | waiters to sleep by; the process's attachment, and what it maps |
 //! | `options`, `fds`, `quiet` | what sockets are asked for; what numbers stand for, and go uncounted |
-//! | the others | the C library's functions, clocks, spinning, words for what a call comes to |
+//! | the others | the C library's functions, the thread's bell, clocks, spinning, small words |
 mod adopt;
 mod alone;
 mod bell;
