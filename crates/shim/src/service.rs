@@ -3,7 +3,10 @@
 //! and frees what the dead held.
 
 mod broker;
+mod due;
+mod guard;
 mod host;
+mod left;
 mod membership;
 mod pairs;
 mod paths;
@@ -11,20 +14,24 @@ mod start;
 mod still;
 
 pub use broker::want;
+pub use guard::{own_slots, unless_serving, with_endpoint};
+pub use left::pass_on;
 pub use membership::{admit, retire_waiters};
 pub use start::{attend_absence, close_down, heap, is_missing, pause, resume};
 pub use still::{not_executed, stand_still};
 
-use crate::bell::{ANY_BEHIND, BEHIND, BELL, RUNNING, WATCHED, is_watched, ring};
+use crate::bell::{BELL, RUNNING, WATCHED, is_watched, ring};
 use crate::{fds, leader, runtime};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use due::{all, serve};
 use ginnel_node::node::Standing;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
 use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::{Reason, SlotBits, Stage, flag};
+use ginnel_tcp::ledger::{Reason, Stage, flag};
 use ginnel_tcp::reclaim::{self, Reach};
-use ginnel_tcp::{Attachment, kernel};
 use host::{Again, hear, listen};
+use left::{catch_up_all, hand_over_passed};
 use libc::c_int;
 use paths::{PATHS_TICK, Paths};
 use start::{start, waiter};
@@ -38,14 +45,10 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 /// Is anything under way that only another look brings to its end: a socket that settles, one whose
 /// channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
-/// One bit a slot: a child that shares this memory keeps its socket for another program.
-static PASSED_ON: SlotBits = SlotBits::new();
 /// Bytes that rings in the memory of pairs had carried at the last look at them, and for how many
 /// looks that has not changed.
 static IN_PAIRS: AtomicU64 = AtomicU64::new(0);
 static QUIET: AtomicU32 = AtomicU32::new(0);
-/// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
-static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 
 const BELL_DATA: u64 = u64::MAX;
 const FIFO_DATA: u64 = u64::MAX - 1;
@@ -71,31 +74,6 @@ const SHARED_TICK: u64 = 200;
 const IDLE_TICK: u64 = 3000;
 /// How often it looks at its waiters while the daemon that rings it is away, ms.
 const ALONE_TICK: u64 = 5;
-
-/// Runs `work` while the thread is not using a descriptor of `slot`.
-pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
-    let guard = GUARDS.get(slot as usize % GUARDS.len());
-    let mut round = 0u32;
-    while guard.is_some_and(|guard| guard.swap(true, Ordering::Acquire)) {
-        core::hint::spin_loop();
-        round = round.wrapping_add(1);
-        if round.is_multiple_of(1024) {
-            // The thread may wait for a lock that this one took and left by `siglongjmp`, of this
-            // slot or one with the same guard.
-            for index in own_slots().filter(|index| *index as usize % GUARDS.len() == slot as usize % GUARDS.len()) {
-                if let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) {
-                    endpoint.take_back_left();
-                }
-            }
-            sys::yield_now();
-        }
-    }
-    let result = work();
-    if let Some(guard) = guard {
-        guard.store(false, Ordering::Release);
-    }
-    result
-}
 
 /// The endpoint has a channel, or soon will: starts the thread if it does not run. It watches the
 /// socket from its next look on: most of those that end before that need no watching, and the
@@ -170,64 +148,6 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
         )
     };
     done.is_ok()
-}
-
-/// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to
-/// TCP, and waits for it. Bounded, and nothing is done where no thread runs.
-pub fn pass_on(slot: u32) {
-    let is_back =
-        |endpoint: Endpoint<'static>| endpoint.slot().has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
-    if runtime::endpoint(-1, slot).is_some_and(is_back) {
-        return;
-    }
-    PASSED_ON.set(slot);
-    ring();
-    let end = sys::monotonic_ns() + 2 * start::PATIENCE;
-    while RUNNING.load(Ordering::Acquire) && PASSED_ON.has(slot) && sys::monotonic_ns() < end {
-        sys::sleep_ms(1);
-    }
-    PASSED_ON.unset(slot);
-}
-
-/// Does what was left to it by [`bell::catch_up`](crate::bell::catch_up). True if there is more to
-/// be done.
-fn catch_up_all() -> bool {
-    let mut more = false;
-    if ANY_BEHIND.swap(false, Ordering::AcqRel) {
-        for index in BEHIND.ones(0) {
-            BEHIND.unset(index);
-            if with_endpoint(index, crate::sets::catch_up) == Some(false) {
-                BEHIND.set(index);
-                more = true;
-            }
-        }
-        if more {
-            ANY_BEHIND.store(true, Ordering::Release);
-        }
-    }
-    more
-}
-
-/// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very
-/// thread. True if there is more to be done.
-fn hand_over_passed() -> bool {
-    let mut more = false;
-    for index in PASSED_ON.ones(0) {
-        let step = |endpoint: Endpoint<'static>| {
-            if !endpoint.slot().has(flag::HOLD) {
-                endpoint.begin_detach(Reason::HandedOver);
-            }
-            endpoint.go_on_detaching()
-        };
-        // A descriptor that is gone, or bytes in a ring that only reading removes: there is nothing
-        // more that can be done.
-        if with_endpoint(index, step) == Some(None) {
-            more = true;
-        } else {
-            PASSED_ON.unset(index);
-        }
-    }
-    more
 }
 
 fn run(generation: usize) {
@@ -373,142 +293,13 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     got != Ok(bells)
 }
 
-/// What a look at every slot showed.
-#[derive(Default, Clone, Copy)]
-struct Seen {
-    settling: bool,
-    shared: bool,
-    leaving: bool,
-    /// Bytes that are to go over TCP, and for which there was no room.
-    owing: bool,
-    /// There are rings in the memory of pairs, where nobody wakes this thread, and have carried so
-    /// many bytes.
-    pairs: Option<u64>,
-}
-
-/// Looks at every slot of this process. Where nothing is due that costs no system call: most are
-/// idle.
-fn all(attachment: &'static Attachment) -> Seen {
-    let mut seen = Seen::default();
-    for index in own_slots() {
-        let Some(endpoint) = runtime::endpoint(-1, index) else { break };
-        let slot = attachment.ledger.slot(index);
-        if slot.has(flag::PAIR) && slot.is_in_channel() {
-            let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed));
-            seen.pairs = Some(seen.pairs.unwrap_or(0).wrapping_add(carried).wrapping_add(1));
-        }
-        match slot.stage() {
-            Stage::Active if !is_due(endpoint) => {
-                // Nothing else that is asked below can be so.
-                seen.leaving |= endpoint.wishes();
-                continue;
-            }
-            Stage::Settling | Stage::Active => serve(index),
-            _ if broker::is_meeting(endpoint) => {
-                let _ = with_endpoint(index, |endpoint| endpoint.progress(false));
-                seen.settling = true;
-            }
-            _ => {}
-        }
-        let active = slot.stage() == Stage::Active;
-        seen.settling |= slot.stage() == Stage::Settling || active && !endpoint.shows_service();
-        seen.leaving |= active && endpoint.wishes() || endpoint.is_leaving();
-        seen.owing |= active && endpoint.owes();
-        seen.shared |= slot.has(flag::SHARED) && slot.may_move();
-    }
-    seen
-}
-
-/// Would [`serve`] find anything to do for an active connection?
-fn is_due(endpoint: Endpoint<'_>) -> bool {
-    !is_watched(endpoint.index())
-        || !endpoint.shows_service()
-        || endpoint.slot().has(flag::SHARED)
-        || endpoint.asked_to_freeze()
-        || endpoint.wants_service()
-        || endpoint.is_leaving()
-        || endpoint.waits_for_half_closed()
-}
-
-/// Does for one slot what is due.
-fn serve(index: u32) {
-    with_endpoint(index, |endpoint| match endpoint.slot().stage() {
-        stage @ (Stage::Settling | Stage::Active) if endpoint.is_leaving() => {
-            if stage == Stage::Active {
-                watch(endpoint);
-            }
-            let _ = endpoint.leave(Reason::Held);
-        }
-        Stage::Settling => {
-            endpoint.progress(false);
-            if endpoint.slot().stage() == Stage::Active {
-                watch(endpoint);
-            }
-        }
-        Stage::Active => {
-            watch(endpoint);
-            if !endpoint.shows_service() {
-                // Looked at again soon where it cannot be said now, either.
-                let _ = endpoint.show_service();
-            }
-            if endpoint.slot().has(flag::SHARED) {
-                endpoint.heal();
-                take_over(endpoint);
-            }
-            if endpoint.asked_to_freeze() {
-                let _ = endpoint.tidy();
-                endpoint.request_downgrade();
-            }
-            if endpoint.wants_service() {
-                endpoint.serve_tx();
-            }
-            endpoint.probe_half_closed();
-        }
-        _ => {}
-    });
-}
-
-/// The slots of this process's connections.
-pub fn own_slots() -> impl Iterator<Item = u32> {
-    fds::slots(0)
-}
-
-/// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this
-/// process has none.
-pub fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -> Option<T> {
-    unless_serving(index, || {
-        let fd = fds::of_slot(index)?;
-        let endpoint = runtime::endpoint(fd, index)?;
-        // The number may have been closed past the hooks.
-        (kernel::cookie(fd) == Ok(endpoint.slot().cookie.load(Ordering::Relaxed))).then(|| work(endpoint))
-    })
-}
-
-/// Another process that has the socket was named as the one to wake, and ended: this one is.
-fn take_over(endpoint: Endpoint<'static>) {
-    if endpoint.is_in_pair() {
-        // Nobody is named there.
-        return;
-    }
-    let attachment = endpoint.attachment;
-    let named = endpoint.channel().service(endpoint.slot().side()).load(Ordering::Relaxed);
-    let page = u32::try_from(named).unwrap_or(0);
-    let mine = attachment.node.joined().service_page();
-    if page != mine && mine != 0 {
-        let process = ginnel_node::waiter::owner(&attachment.node.joined().segment, page);
-        if !process.is_some_and(|process| attachment.node.processes.alive(process)) {
-            let _ = endpoint.show_service();
-        }
-    }
-}
-
 /// In a fork child: the thread is not there, and what it used is the parent's.
 pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
     start::PAUSES.store(0, Ordering::Relaxed);
     start::PAUSED.store(false, Ordering::Relaxed);
     still::STILL.store(0, Ordering::Relaxed);
-    for guard in GUARDS.iter().chain([&still::WORKING, &start::FAILED]) {
+    for guard in guard::GUARDS.iter().chain([&still::WORKING, &start::FAILED]) {
         guard.store(false, Ordering::Relaxed);
     }
     membership::forget_parent();
