@@ -60,7 +60,7 @@ use ginnel_tcp::ledger::{SLOTS, flag};
 use libc::c_int;
 use lock::Spin;
 use news::{stir, want};
-use registration::{kernel_control, make_hot, retell};
+use registration::{Registration, kernel_control, make_hot, retell};
 use smallvec::SmallVec;
 use tag::{fifo_tag, forget_data, is_tag, name, resolve};
 
@@ -81,123 +81,6 @@ mod local {
     pub const HOT: u8 = 2;
     /// A registration wants EPOLLOUT.
     pub const WRITES: u8 = 4;
-}
-
-/// One registration.
-struct Registration {
-    fd: c_int,
-    slot: Option<u32>,
-    /// What the program asked for.
-    events: u32,
-    data: u64,
-    /// What the kernel returns with its events: `data`, or a tag where another registration of the
-    /// set has the same data (see [`tag`]).
-    known: u64,
-    /// Not a TCP socket: kept only to tell it from one that is.
-    plain: bool,
-    /// Another process has what is registered, perhaps: there was a fork since.
-    lent: bool,
-    /// What is told of its edges is known to all of them: see [`Registration::lend`].
-    in_common: bool,
-    /// It was a TCP socket whose number is closed here, and that another process has.
-    outlived: bool,
-    /// It is an inner set, of this number.
-    inner_set: Option<u32>,
-    used: bool,
-    /// EPOLLONESHOT fired …
-    disabled: bool,
-    /// … for bytes in a ring.
-    shot: bool,
-    /// As often it was armed by then, where several processes have the set.
-    arming: u32,
-    /// The kernel has the registration.
-    in_kernel: bool,
-    /// EPOLLOUT is taken out of the kernel's interest.
-    masked: bool,
-    /// EPOLLOUT is put into it, so that the kernel reports the socket at once.
-    loud: bool,
-    hot: bool,
-    /// Waits in vain since it last had something.
-    idle: u32,
-    /// Edge-triggered: what was reported of the ring (of an inner set: of its arrivals) …
-    seen: u64,
-    /// … what [`Slot::dry`](ginnel_tcp::ledger::Slot::dry) was then …
-    dry: u64,
-    /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`];
-    /// and what `dry` was then.
-    noted: u64,
-    noted_dry: u64,
-    /// The same of the end, of edges of the program's own making, and of room that is to be told
-    /// of.
-    noted_ends: u32,
-    noted_edges: u32,
-    noted_room: bool,
-    /// As many wake-ups had come over TCP by then.
-    noted_tokens: u64,
-    /// For what it was rung last by a pair's line: see [`doors`].
-    rung: u64,
-    /// … and of the end, as [`edges::held`] has it.
-    ended: u32,
-    /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
-    retold: bool,
-    /// As many edges of the program's own making are known: see [`edge`].
-    edges: u32,
-    /// Edge-triggered: room for what is sent may be news yet.
-    room: bool,
-    turn: turn::Turn,
-    /// Which pass reported it last, and at which place of the program's.
-    reported: (u64, u32),
-    /// What the kernel has of it, where it was not told of the last change: see [`late`].
-    late: Option<late::Told>,
-    /// Is it in the set's list of these?
-    listed: bool,
-    /// In a set that several processes have: as many changes of the slot's registrations are known
-    /// here.
-    changes: u32,
-}
-
-impl Default for Registration {
-    fn default() -> Self {
-        Self {
-            fd: -1,
-            slot: None,
-            events: 0,
-            data: 0,
-            known: 0,
-            plain: false,
-            lent: false,
-            in_common: false,
-            outlived: false,
-            inner_set: None,
-            used: false,
-            disabled: false,
-            shot: false,
-            arming: 0,
-            in_kernel: false,
-            masked: false,
-            loud: false,
-            hot: false,
-            idle: 0,
-            seen: u64::MAX,
-            dry: 0,
-            noted: u64::MAX,
-            noted_dry: 0,
-            noted_ends: 0,
-            noted_edges: 0,
-            noted_room: false,
-            noted_tokens: 0,
-            rung: u64::MAX,
-            ended: 0,
-            retold: false,
-            edges: 0,
-            room: true,
-            turn: turn::Turn::default(),
-            reported: (0, 0),
-            late: None,
-            listed: false,
-            changes: 0,
-        }
-    }
 }
 
 #[derive(Default)]

@@ -6,7 +6,7 @@
 //! The copy is made in memory of its own: nothing may be taken from an allocator after `vfork`, and
 //! a stack may be small.
 use super::{aside, vfork};
-use crate::ops::process::{self, Program};
+use crate::ops::program::{self, Program};
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr;
@@ -105,14 +105,14 @@ pub(super) fn drop_copy() {
 unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) -> Option<Copied> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     // SAFETY: the caller's promise.
-    let (index, list) = unsafe { process::preload(envp) }?;
+    let (index, list) = unsafe { program::preload(envp) }?;
     let mut count = 0;
     // SAFETY: the array ends with a null pointer.
     while !unsafe { envp.add(count).read() }.is_null() {
         count += 1;
     }
     let pointers = (count + 1 + usize::from(!word.is_empty())) * size_of::<*const c_char>();
-    let names = || process::names(list);
+    let names = || program::names(list);
     let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + LIB.len() + name.len() + 2).sum::<usize>() + 1;
     let len = len + word.iter().map(|part| part.len()).sum::<usize>();
     let at = sys::map_private(len).ok()?;
@@ -133,7 +133,7 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
         put(NAME);
         let mut any = false;
         for name in names() {
-            let own = process::is_of_ginnel(name);
+            let own = program::is_of_ginnel(name);
             let parts = ginnel_preload::parts(name).filter(|_| own);
             if own && (preload == Preload::Gone || preload == Preload::TokenOnly && parts.is_none()) {
                 continue;
@@ -146,7 +146,7 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
                 continue;
             };
             // (The library for System V objects is for glibc alone.)
-            let either = preload == Preload::Either && process::is_named(name);
+            let either = preload == Preload::Either && program::is_named(name);
             if !either {
                 put(TOKEN.as_bytes());
             }

@@ -1,7 +1,7 @@
 //! Programs: the `exec` family, `posix_spawn`, `system`, `popen`.
 use super::{bypass_process, environment, in_lent_memory, keeping_errno};
 use crate::next;
-use crate::ops::{self, process::Program};
+use crate::ops::{self, program::Program};
 use core::ffi::CStr;
 use core::ptr;
 use libc::{FILE, c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};

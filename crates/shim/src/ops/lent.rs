@@ -5,7 +5,8 @@
 //! The child itself must not: what it opens or closes on the way would be in its own table, and
 //! remembered in the memory of both. So the parent's service thread does it, by the parent's
 //! descriptors, while the child waits.
-use super::process::{Program, surviving};
+use super::process::surviving;
+use super::program::Program;
 use crate::fds::{self, Entry, Young};
 use crate::{runtime, service};
 use ginnel_tcp::kernel;

@@ -9,6 +9,7 @@ pub mod lent;
 pub mod limits;
 pub mod locks;
 pub mod process;
+pub mod program;
 pub mod ready;
 pub mod sock;
 pub mod uring;

@@ -1,6 +1,6 @@
 //! One registration, and what the kernel is told of it.
 
-use super::{Inner, Registration, Set, local, local_bits, shared};
+use super::{Inner, Set, late, local, local_bits, shared, turn};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -8,6 +8,123 @@ use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Slot, TOLD};
 use libc::{c_int, epoll_event};
+
+/// One registration.
+pub(super) struct Registration {
+    pub(super) fd: c_int,
+    pub(super) slot: Option<u32>,
+    /// What the program asked for.
+    pub(super) events: u32,
+    pub(super) data: u64,
+    /// What the kernel returns with its events: `data`, or a tag where another registration of the
+    /// set has the same data (see [`super::tag`]).
+    pub(super) known: u64,
+    /// Not a TCP socket: kept only to tell it from one that is.
+    pub(super) plain: bool,
+    /// Another process has what is registered, perhaps: there was a fork since.
+    pub(super) lent: bool,
+    /// What is told of its edges is known to all of them: see [`Registration::lend`].
+    pub(super) in_common: bool,
+    /// It was a TCP socket whose number is closed here, and that another process has.
+    pub(super) outlived: bool,
+    /// It is an inner set, of this number.
+    pub(super) inner_set: Option<u32>,
+    pub(super) used: bool,
+    /// EPOLLONESHOT fired …
+    pub(super) disabled: bool,
+    /// … for bytes in a ring.
+    pub(super) shot: bool,
+    /// As often it was armed by then, where several processes have the set.
+    pub(super) arming: u32,
+    /// The kernel has the registration.
+    pub(super) in_kernel: bool,
+    /// EPOLLOUT is taken out of the kernel's interest.
+    pub(super) masked: bool,
+    /// EPOLLOUT is put into it, so that the kernel reports the socket at once.
+    pub(super) loud: bool,
+    pub(super) hot: bool,
+    /// Waits in vain since it last had something.
+    pub(super) idle: u32,
+    /// Edge-triggered: what was reported of the ring (of an inner set: of its arrivals) …
+    pub(super) seen: u64,
+    /// … what [`Slot::dry`](ginnel_tcp::ledger::Slot::dry) was then …
+    pub(super) dry: u64,
+    /// What of the ring (or of an inner set) is counted among the set's arrivals: see
+    /// [`super::inside`]; and what `dry` was then.
+    pub(super) noted: u64,
+    pub(super) noted_dry: u64,
+    /// The same of the end, of edges of the program's own making, and of room that is to be told
+    /// of.
+    pub(super) noted_ends: u32,
+    pub(super) noted_edges: u32,
+    pub(super) noted_room: bool,
+    /// As many wake-ups had come over TCP by then.
+    pub(super) noted_tokens: u64,
+    /// For what it was rung last by a pair's line: see [`super::doors`].
+    pub(super) rung: u64,
+    /// … and of the end, as [`super::edges::held`] has it.
+    pub(super) ended: u32,
+    /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
+    pub(super) retold: bool,
+    /// As many edges of the program's own making are known: see [`super::edge`].
+    pub(super) edges: u32,
+    /// Edge-triggered: room for what is sent may be news yet.
+    pub(super) room: bool,
+    pub(super) turn: turn::Turn,
+    /// Which pass reported it last, and at which place of the program's.
+    pub(super) reported: (u64, u32),
+    /// What the kernel has of it, where it was not told of the last change: see [`super::late`].
+    pub(super) late: Option<late::Told>,
+    /// Is it in the set's list of these?
+    pub(super) listed: bool,
+    /// In a set that several processes have: as many changes of the slot's registrations are known
+    /// here.
+    pub(super) changes: u32,
+}
+
+impl Default for Registration {
+    fn default() -> Self {
+        Self {
+            fd: -1,
+            slot: None,
+            events: 0,
+            data: 0,
+            known: 0,
+            plain: false,
+            lent: false,
+            in_common: false,
+            outlived: false,
+            inner_set: None,
+            used: false,
+            disabled: false,
+            shot: false,
+            arming: 0,
+            in_kernel: false,
+            masked: false,
+            loud: false,
+            hot: false,
+            idle: 0,
+            seen: u64::MAX,
+            dry: 0,
+            noted: u64::MAX,
+            noted_dry: 0,
+            noted_ends: 0,
+            noted_edges: 0,
+            noted_room: false,
+            noted_tokens: 0,
+            rung: u64::MAX,
+            ended: 0,
+            retold: false,
+            edges: 0,
+            room: true,
+            turn: turn::Turn::default(),
+            reported: (0, 0),
+            late: None,
+            listed: false,
+            changes: 0,
+        }
+    }
+}
 
 /// Does one who was `told` of a [key](super::edges::key) know all that another stands for?
 pub(super) fn is_told(told: u64, key: u64) -> bool {
