@@ -44,6 +44,7 @@ mod io;
 mod limits;
 mod make;
 mod message;
+mod path;
 mod process;
 mod raw;
 mod ready;
