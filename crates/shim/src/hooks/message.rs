@@ -4,6 +4,7 @@
 //! socket says of them is what the kernel says for TCP (`net/socket.c`: length 0, and only where
 //! the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
 #![allow(clippy::unnecessary_cast, reason = "lengths that are `usize` with glibc are `int` or `socklen_t` with musl")]
+use super::clock::{now, remaining};
 use super::direct::{self, DIRECT, NONE, int};
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
 use super::{Outcome, bypass, cancel, errno, keeping_errno, set_errno};
@@ -318,28 +319,6 @@ pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, coun
     }
     // At most 1024, so it fits.
     done as c_int
-}
-
-/// `CLOCK_MONOTONIC`.
-pub(super) fn now() -> timespec {
-    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable, and the clock exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now
-}
-
-/// What is left at `now` of a `timeout` that began at `start`; never below zero.
-pub(super) fn remaining(timeout: timespec, start: timespec, now: timespec) -> timespec {
-    const SECOND: i64 = 1_000_000_000;
-    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut seconds = timeout.tv_sec.saturating_sub(now.tv_sec.saturating_sub(start.tv_sec));
-    let mut nanoseconds = timeout.tv_nsec - (now.tv_nsec - start.tv_nsec);
-    if nanoseconds < 0 {
-        (seconds, nanoseconds) = (seconds - 1, nanoseconds + SECOND);
-    } else if nanoseconds >= SECOND {
-        (seconds, nanoseconds) = (seconds + 1, nanoseconds - SECOND);
-    }
-    if seconds < 0 { zero } else { timespec { tv_sec: seconds, tv_nsec: nanoseconds } }
 }
 
 /// As the kernel's: the time is looked at after each message only, MSG_WAITFORONE makes all but the

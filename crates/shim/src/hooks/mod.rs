@@ -35,6 +35,7 @@ compile_error!("the shim knows the calling conventions of x86-64 and aarch64 Lin
 
 mod alias;
 mod cancel;
+mod clock;
 mod direct;
 mod environment;
 mod exec;

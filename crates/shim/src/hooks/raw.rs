@@ -1,6 +1,6 @@
 //! `syscall(2)`: a system call by its number is sent to the hook of its name, which answers in the
 //! same way (-1 and `errno`).
-use super::message::{now, remaining};
+use super::clock::{now, remaining};
 use super::process::forking;
 use super::{bypass, fd, identity, io, make, message, ready, sock, uring};
 use crate::identity::Reach;

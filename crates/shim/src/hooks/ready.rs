@@ -1,5 +1,5 @@
 //! Readiness: poll, select and epoll.
-use super::message::{now, remaining};
+use super::clock::{now, remaining};
 use super::{Outcome, bypass, cancel, keeping_errno};
 use crate::{next, ops, sets};
 use core::ptr;
