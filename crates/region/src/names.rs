@@ -19,14 +19,21 @@
 //! Names, owners and places are what a peer wrote. They are copied, and the copy is returned as it
 //! is: whoever follows a place checks it ([`Segment::head`]).
 
-use crate::layout::DETAILS;
+mod entry;
+mod word;
+
 pub use crate::layout::NAMES;
+pub use entry::{Claim, Entry, NAME_LEN, NameError, Party};
+pub(crate) use word::is_object;
+
+use crate::layout::DETAILS;
 use crate::{Segment, sys};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
+use word::{
+    CLAIM_HASH, CLAIMED, FREE, GENERATIONS, HASH_AT, LIVE, PARTY_BITS, REMOVED, claimed, generation, hash_of, named, state,
+};
 
-/// Bytes that a name has at most.
-pub const NAME_LEN: usize = 96;
 /// How long to wait for another party that is making an object of this name, nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
@@ -35,116 +42,6 @@ const OWNER: u64 = 8;
 const PLACE: u64 = 16;
 const SIZE: u64 = 24;
 const NAME: u64 = 32;
-
-const STATE_AT: u32 = 61;
-const FREE: u64 = 0;
-const CLAIMED: u64 = 1;
-const LIVE: u64 = 2;
-const REMOVED: u64 = 3;
-const GENERATIONS: u64 = (1 << 29) - 1;
-const HASH_AT: u32 = 29;
-const PARTY_BITS: u32 = 43;
-const CLAIM_HASH: u32 = (1 << 18) - 1;
-
-/// A process that uses named objects: the page by which it is known, and how often that changed
-/// hands. 43 bits; 0 is nobody.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Party(u64);
-
-impl Party {
-    /// The party with this page (below 2^28), and this count of its changes of hands (below 2^15).
-    #[must_use]
-    pub fn new(page: u32, claims: u16) -> Self {
-        Self((u64::from(claims) << 28 | u64::from(page)) & ((1 << PARTY_BITS) - 1))
-    }
-
-    /// The party that a word names in its lower 43 bits; `None` where these are 0.
-    #[must_use]
-    pub fn of(word: u64) -> Option<Self> {
-        Some(word & ((1 << PARTY_BITS) - 1)).filter(|&bits| bits != 0).map(Self)
-    }
-
-    /// As a number of 43 bits.
-    #[must_use]
-    pub fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// Its page.
-    #[must_use]
-    pub fn page(self) -> u32 {
-        (self.0 & ((1 << 28) - 1)) as u32
-    }
-
-    /// How often its page had changed hands.
-    #[must_use]
-    pub fn claims(self) -> u16 {
-        (self.0 >> 28) as u16
-    }
-}
-
-/// What stands in the table under a name, copied. A peer may have written any of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Number of the entry, below [`NAMES`].
-    pub index: u32,
-    /// Counts the objects that this entry stood for.
-    pub generation: u32,
-    /// The name: at most [`NAME_LEN`] bytes.
-    pub name: Vec<u8>,
-    /// What kind of object: a number that its makers have agreed on.
-    pub kind: u16,
-    /// First page of the object.
-    pub page: u32,
-    /// Bytes that the object has for its users.
-    pub size: u64,
-    /// The party with which the name goes; `None`: it is kept until it is removed.
-    pub owner: Option<Party>,
-    /// Nobody finds it by name any more; whoever uses it still may.
-    pub removed: bool,
-    word: u64,
-}
-
-impl Entry {
-    /// What stands in the table for as long as it stands for an object that has its name.
-    #[must_use]
-    pub fn live_word(&self) -> u64 {
-        named(LIVE, (self.word >> HASH_AT) as u32, self.generation)
-    }
-}
-
-/// An entry that a party has claimed: to be published, or given back.
-#[derive(Debug)]
-#[must_use]
-pub struct Claim {
-    index: u32,
-    generation: u32,
-    word: u64,
-    hash: u32,
-}
-
-impl Claim {
-    /// Number of the entry, and the generation that it will have.
-    #[must_use]
-    pub fn parts(&self) -> (u32, u32) {
-        (self.index, self.generation)
-    }
-}
-
-/// Why a name could not be claimed or published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NameError {
-    /// An object has it.
-    Taken(Box<Entry>),
-    /// It is empty, or longer than [`NAME_LEN`] bytes.
-    Length(usize),
-    /// All entries are taken.
-    Full,
-    /// Another party, which lives, has been making an object of this name for seconds.
-    Busy,
-    /// This party was taken for dead: its claim was given to others.
-    Lost,
-}
 
 /// The names of a segment.
 #[derive(Clone, Copy)]
@@ -158,35 +55,9 @@ impl Segment {
     }
 }
 
-/// FNV-1a: nobody gains by two names with one hash, which cost a comparison.
-fn hash_of(name: &[u8]) -> u32 {
-    name.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-}
-
-fn state(word: u64) -> u64 {
-    word >> STATE_AT
-}
-
-/// Does a word of the table stand for an object that is found by its name, or used still?
-pub(crate) fn is_object(word: u64) -> bool {
-    matches!(state(word), LIVE | REMOVED)
-}
-
 /// Where an entry's size stands, from the beginning of the table.
 pub(crate) fn size_at(index: u32) -> u64 {
     u64::from(NAMES) * 8 + u64::from(index % NAMES) * DETAILS + SIZE
-}
-
-fn named(state: u64, hash: u32, generation: u32) -> u64 {
-    state << STATE_AT | u64::from(hash) << HASH_AT | u64::from(generation)
-}
-
-fn claimed(hash: u32, party: Party) -> u64 {
-    CLAIMED << STATE_AT | u64::from(hash & CLAIM_HASH) << PARTY_BITS | party.0
-}
-
-fn generation(word: u64) -> u32 {
-    (word & GENERATIONS) as u32
 }
 
 impl<'a> Names<'a> {

@@ -1,5 +1,5 @@
-//! What all in a segment note for each other: hints, on which nothing relies, as a peer
-//! may have written anything there.
+//! What all in a segment note for each other: hints, on which nothing relies, as a peer may have
+//! written anything there.
 
 use super::Segment;
 use crate::layout::{BEGUN, BY_TCP, CARRIED, HINT, LATELY, LATELY_ENTRIES, REACHED};
