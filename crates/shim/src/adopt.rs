@@ -59,8 +59,6 @@ enum Adopted {
 }
 
 fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Adopted {
-    const LISTENING: u8 = 10;
-    const CLOSED: u8 = 7;
     let before = fds::get(fd);
     match before {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => return runtime::endpoint(fd, slot).map_or(Adopted::Not, Adopted::Is),
@@ -68,16 +66,8 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
         _ => {}
     }
     let young = if let Entry::Young(young) = before { Some(young) } else { None };
-    if young.is_none() {
-        let Ok(state) = kernel::state(fd) else { return Adopted::Not };
-        if state == LISTENING {
-            options::inherited_listener(fd, before);
-            return Adopted::Not;
-        }
-        if state == CLOSED {
-            fds::replace(fd, before, if before == Entry::Tcp { Entry::Tcp } else { Entry::Shared });
-            return Adopted::Not;
-        }
+    if young.is_none() && !is_connected(fd, before) {
+        return Adopted::Not;
     }
     let Ok(cookie) = kernel::cookie(fd) else { return Adopted::Not };
     // Another process may have it without having said so: it was open at a fork, came over exec, or
@@ -124,7 +114,28 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     if !becomes(attachment, fd, before, (index, cookie)) {
         return Adopted::Again(index);
     }
-    sets::adopted(fd, index);
+    tell(endpoint, cookie, new);
+    Adopted::Is(endpoint)
+}
+
+/// Is it a connection, or about to be one? Remembers what else it is.
+fn is_connected(fd: c_int, before: Entry) -> bool {
+    const LISTENING: u8 = 10;
+    const CLOSED: u8 = 7;
+    match kernel::state(fd) {
+        Err(_) => return false,
+        Ok(LISTENING) => options::inherited_listener(fd, before),
+        Ok(CLOSED) => _ = fds::replace(fd, before, if before == Entry::Tcp { Entry::Tcp } else { Entry::Shared }),
+        Ok(_) => return true,
+    }
+    false
+}
+
+/// Tells everybody of an endpoint: the sets that have its numbers, and the service thread of one
+/// that others have had. `new`: its slot was claimed for it.
+fn tell(endpoint: Endpoint<'static>, cookie: u64, new: bool) {
+    let (attachment, slot, index) = (endpoint.attachment, endpoint.slot(), endpoint.index());
+    sets::adopted(endpoint.fd(), index);
     if COPIED.load(Ordering::Relaxed) != 0 {
         adopt_copies(attachment, cookie, index);
     }
@@ -134,7 +145,6 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     if !new {
         service::attend(endpoint);
     }
-    Adopted::Is(endpoint)
 }
 
 /// `fd` stands for this slot, of the socket with this cookie, from here on; false where it has come
