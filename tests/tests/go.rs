@@ -340,6 +340,20 @@ fn a_shell_starts_static_programs() {
     assert!(report.sum("ring_in") > 2 * report.sum("tcp_in"), "{done}");
 }
 
+/// Whether a static program is reached says the environment that it is to have, not that of the
+/// program that starts it.
+#[test]
+fn a_shell_asks_for_one_command() {
+    let Some(program) = program(STATIC) else { return };
+    for (shells, commands) in [("0", "1"), ("1", "0")] {
+        let stand = Stand::shimmed("go-command", &[("GINNEL_GO", shells)]);
+        let line = format!("GINNEL_GO={commands} {} echo 4 200; true", program.display());
+        let done = stand.run(&mut command(&stand, Path::new("/bin/sh"), &["-c", &line]));
+        assert!(done.success() && done.stdout == "OK\n", "{done}");
+        assert_eq!(stand.report().sum("ring_in") > 0, commands == "1", "the shell {shells}, the command {commands}: {done}");
+    }
+}
+
 /// Unasked: those with a dynamic linker are reached; a static one is not, since debuggers would not
 /// find its file.
 #[test]

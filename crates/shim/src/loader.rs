@@ -26,9 +26,6 @@ pub fn for_program(path: &CStr) -> Option<&'static CStr> {
 /// program's name from here on.
 pub fn begin() {
     LOADER.get_or_init(|| {
-        if !ginnel_preload::is_static_go_on() {
-            return None;
-        }
         // SAFETY: all zeroes is a valid value.
         let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
         // SAFETY: an address of this library's, and a place for the answer.

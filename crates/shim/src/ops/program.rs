@@ -40,6 +40,8 @@ impl Program {
         #[cfg(target_arch = "x86_64")]
         let loader = found == Some(Unreachable::StaticGo)
             && finding.is_some_and(|finding| finding.interpreter().is_none())
+            // SAFETY: the caller's promise.
+            && unsafe { variable(envp, b"GINNEL_GO=") } == Some(b"1")
             && path.is_some_and(|path| crate::loader::for_program(path).is_some());
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
@@ -101,6 +103,22 @@ pub unsafe fn preload<'a>(envp: *const *const c_char) -> Option<(usize, &'a [u8]
         }
     }
     found
+}
+
+/// What an environment has for a variable, the first that it names so, as getenv(3) finds it.
+/// `begin`: its name and an equals sign.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of strings.
+#[cfg(target_arch = "x86_64")]
+unsafe fn variable<'a>(envp: *const *const c_char, begin: &[u8]) -> Option<&'a [u8]> {
+    if envp.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise; nothing behind the null pointer is read.
+    let strings = (0..).map(|index| unsafe { *envp.add(index) }).take_while(|place| !place.is_null());
+    // SAFETY: the caller's promise.
+    strings.map(|place| unsafe { CStr::from_ptr(place) }.to_bytes()).find_map(|string| string.strip_prefix(begin))
 }
 
 /// The names in a list of preloads (ld.so(8)).
