@@ -97,12 +97,13 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     let slot = endpoint.slot();
     if endpoint.receives_by_ring() {
         let habit = &HABITS[(slot.cookie.load(Ordering::Relaxed) % 256) as usize];
-        let (next, looks) = (endpoint.next_place(), Cell::new(0u32));
+        let (watch, looks) = (endpoint.watch(), Cell::new(0u32));
+        let next = watch.next_place();
         let readable = || {
             looks.set(looks.get().wrapping_add(1));
             // The bytes come over together with the news of them, instead of after it.
             prefetch(next);
-            endpoint.readable()
+            watch.has_changed() && endpoint.readable()
         };
         if spin(endpoint.attachment, habit, readable, || together(endpoint)) {
             gather::waited(endpoint, looks.get());

@@ -196,6 +196,15 @@ impl<'a> Channel<'a> {
         Direction { words: Words { first, segment: PhantomData } }
     }
 
+    /// Has `side` said that it is at an end, in whatever way: its direction, its stream, or the
+    /// connection by a reset?
+    #[must_use]
+    #[inline]
+    pub fn says_end(self, side: u8) -> bool {
+        let said = 0x500 << (side & 1);
+        self.direction(side).eof().load(Ordering::Acquire) != NO_EOF || self.released().load(Ordering::Acquire) & said != 0
+    }
+
     /// Bytes that the rings carried, both ways: what the writers published, unchecked.
     #[must_use]
     pub fn carried(self) -> u64 {

@@ -11,8 +11,10 @@ mod sink;
 mod switch;
 mod tcp;
 mod tokens;
+mod watch;
 
 pub use sink::Sink;
+pub use watch::Watch;
 
 use crate::endpoint::Endpoint;
 use crate::ledger::{DRY_AT, Reason, Stage, flag};

@@ -48,6 +48,15 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
     let now = ticks();
     set.with(|inner| {
         rang(inner, attachment);
+        // (Where there is one place only, it goes round.)
+        if room.len() > 1 && inner.was_looked_at(set, now) {
+            let n = one_ring(set, inner, attachment, epfd, room, now);
+            if n > 0 {
+                inner.unasked += n;
+                inner.passed_over = 0;
+                return Pass { n, hot: true, recent: true, reserved: false, number: inner.passes };
+            }
+        }
         collect_hot(set, inner, attachment, epfd, room, now, asked)
     })
 }
@@ -55,20 +64,36 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
 /// [`collect`] where there is one ring to look at, which is filled, and nothing else to think of. 0
 /// where that is not so.
 pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> usize {
-    set.with(|inner| {
-        let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-        // What was said over TCP, or to a ring that is not looked at, may have been said before.
-        let by_tcp = attachment.node.joined().segment.by_tcp();
-        if !inner.children.is_empty() || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
-            return 0;
-        }
-        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-        let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
-        *place = epoll_event { events, u64: entry.data };
-        entry.idle = 0;
-        entry.turn.empty();
-        1
-    })
+    let now = ticks();
+    set.with(|inner| one_ring(set, inner, attachment, epfd, room, now))
+}
+
+/// [`only`] under the lock.
+fn one_ring(set: &Set, inner: &mut Inner, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], now: u64) -> usize {
+    let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
+    // What was said over TCP, or to a ring that is not looked at, may have been said before.
+    let by_tcp = attachment.node.joined().segment.by_tcp();
+    let others = !inner.children.is_empty() || inner.order.next_since() != u64::MAX;
+    if others || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
+        return 0;
+    }
+    let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
+    let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
+    *place = epoll_event { events, u64: entry.data };
+    entry.idle = 0;
+    entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
+    1
+}
+
+impl Inner {
+    /// Was the kernel asked so lately, and had nothing, that it need not be asked with what rings
+    /// have at `now`, ticks?
+    fn was_looked_at(&self, set: &Set, now: u64) -> bool {
+        let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+        // What the kernel had for the program the last time it has still, where that is
+        // level-triggered.
+        !set.lively.load(Ordering::Relaxed) && now.wrapping_sub(self.looked) < every
+    }
 }
 
 /// [`collect`] under the lock.
@@ -84,11 +109,8 @@ fn collect_hot(
     let mut n = 0;
     inner.passes += 1;
     let number = inner.passes;
-    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
-    // What the kernel had for the program the last time it has still, where that is
-    // level-triggered.
     let lively = set.lively.load(Ordering::Relaxed);
-    let mut recent = asked || !lively && now.wrapping_sub(inner.looked) < every;
+    let mut recent = asked || inner.was_looked_at(set, now);
     if !inner.hot.is_empty() {
         if inner.hot.len() > MANY {
             // Some of them may be armed instead.

@@ -13,7 +13,9 @@ use ginnel_ring::park::Want;
 use ginnel_tcp::Attachment;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::Stage;
+use ginnel_tcp::rx::Watch;
 use libc::c_int;
+use smallvec::SmallVec;
 
 /// Arms a registration's channel. False: there is something to report. `past`: something that outer
 /// sets have not been told of.
@@ -156,15 +158,19 @@ impl Watched {
     }
 
     fn has_news(&self) -> bool {
-        self.has(Endpoint::readable)
+        let bytes = self.reads && self.endpoint.rx_in_ring() && self.endpoint.readable();
+        bytes && self.is_untold() || self.has_room()
+    }
+
+    /// Was the program not told of what its ring has?
+    #[inline]
+    fn is_untold(&self) -> bool {
+        self.told.is_none_or(|told| !is_told(told, key(self.endpoint)))
     }
 
     #[inline]
-    fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
-        let endpoint = self.endpoint;
-        let bytes =
-            self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| !is_told(told, key(endpoint)));
-        bytes || self.masked && endpoint.writable()
+    fn has_room(&self) -> bool {
+        self.masked && self.endpoint.writable()
     }
 }
 
@@ -215,26 +221,28 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
     spin::spin_on(attachment, &set.habit, found, together)
 }
 
-/// The hot registrations of a set that has few.
+/// The hot registrations of a set that has few, and where their rings are.
 struct Few {
-    list: [Option<Watched>; 8],
+    list: SmallVec<[(Watched, Watch<'static>); 8]>,
 }
 
 impl Few {
     fn of(inner: &Inner) -> Option<Self> {
-        let mut list = [None; 8];
-        let mut hot = watched(inner);
-        for (place, watched) in list.iter_mut().zip(&mut hot) {
-            *place = Some(watched);
+        let mut list = SmallVec::new();
+        for watched in watched(inner) {
+            if list.len() == list.inline_size() {
+                return None;
+            }
+            list.push((watched, watched.endpoint.watch()));
         }
-        hot.next().is_none().then_some(Self { list })
+        Some(Self { list })
     }
 
     #[inline]
     fn has_news(&self) -> bool {
-        self.list.iter().map_while(Option::as_ref).any(|watched| {
-            spin::prefetch(watched.endpoint.next_place());
-            watched.has(Endpoint::ring_is_filled)
+        self.list.iter().any(|(watched, watch)| {
+            spin::prefetch(watch.next_place());
+            watched.reads && watch.is_filled() && watched.is_untold() || watched.has_room()
         })
     }
 }

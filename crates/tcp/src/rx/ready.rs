@@ -92,8 +92,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         slot.attention.load(Relaxed) & attention::KERNEL != 0
             || slot.has(flag::RX_SHUT)
-            || self.peer_has_ended()
-            || self.reset_is_meant()
+            || self.channel_of(slot).says_end(1 - slot.side())
             || self.keeps_error()
     }
 
@@ -148,16 +147,6 @@ impl<'a> Endpoint<'a> {
             let again = tail.wrapping_sub(record.ring) << 12 >> 12;
             again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
         })
-    }
-
-    /// Where the next byte will lie, if nothing changes: for prefetching only.
-    #[must_use]
-    #[inline]
-    pub fn next_place(self) -> *const u8 {
-        let rx = &self.slot().rx;
-        let size = rx.ring_size.load(Relaxed);
-        let at = rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
-        self.joined().segment.base().wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
     }
 
     /// The line in which the writer says what there is: for prefetching only.
