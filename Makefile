@@ -8,6 +8,7 @@
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
+#   make bench-instructions   instructions of a message in the library, by valgrind: also on a busy machine
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
@@ -30,7 +31,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 test-kubernetes bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-switch bench-mpi bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 test-kubernetes bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -112,6 +113,10 @@ bench-peers: deps-peers
 
 bench-compare: deps-bench
 	CARGO="$(CARGO)" scripts/bench-compare.sh "$(BASE)" $(BENCH_ARGS)
+
+bench-instructions: deps-bench
+	$(CARGO) build --release -p ginnel-shim -p ginnel-cli
+	scripts/bench-instructions.sh $(BENCH_ARGS)
 
 # Between two network namespaces.
 bench-mpi: deps-mpi

@@ -35,7 +35,7 @@ optional=()
 
 case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
-    bench) wanted=("${build[@]}" "${tools[@]}") ;;
+    bench) wanted=("${build[@]}" "${tools[@]}") optional=(valgrind=valgrind) ;;
     mpi)   wanted=("${build[@]}" "${tools[@]}" "${mpi[@]}") ;;
     ycsb)  wanted=("${build[@]}" "${tools[@]}" "${ycsb[@]}") ;;
     peers)
