@@ -168,8 +168,9 @@ impl Endpoint<'_> {
         }
         let something = self.tidy();
         // (Urgent data is counted by nobody, and called readable by nobody: the kernel, which
-        // answers it with a reset where it is not read, knows of it.)
-        let unread = something && self.pending_bytes() > 0 || self.is_at_mark();
+        // answers it with a reset where it is not read, knows of it. Nor is what a freeze left in
+        // the ring, and the writer is yet to send again.)
+        let unread = something && self.pending_bytes() > 0 || self.is_switching() || self.is_at_mark();
         let abort = unread || resets;
         {
             let _held = self.send_lock();
