@@ -164,8 +164,12 @@ struct Registration {
     noted_ends: u32,
     noted_edges: u32,
     noted_room: bool,
+    noted_urgent: bool,
     /// As many wake-ups had come over TCP by then.
     noted_tokens: u64,
+    /// Edge-triggered, while TCP carried: so much had come when it was told of last, where it may
+    /// be told anew for a purpose of this library's.
+    told_by_tcp: Option<u64>,
     /// For what it was rung last by a pair's line: see [`doors`].
     rung: u64,
     /// … and of the end, as [`edges::held`] has it.
@@ -217,7 +221,9 @@ impl Default for Registration {
             noted_ends: 0,
             noted_edges: 0,
             noted_room: false,
+            noted_urgent: false,
             noted_tokens: 0,
+            told_by_tcp: None,
             rung: u64::MAX,
             ended: 0,
             retold: false,
@@ -255,6 +261,8 @@ struct Inner {
     arrivals: u64,
     /// Inner sets whose edge is told of in this wait, and comes once more: see [`inside::echoes`].
     echoes: Vec<u32>,
+    /// The kernel told of an inner set, of which rings had told in the same wait.
+    told_twice: bool,
     waiter: Option<Waiter>,
     /// By what it is woken for connections in the memory of pairs, where it has a waiter.
     doors: doors::Doors,
@@ -379,6 +387,7 @@ pub fn is_interrupted() -> bool {
 
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
+    outlived::forget(inner, index);
     forget_data(inner, index);
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
     entry.mask(set, false);

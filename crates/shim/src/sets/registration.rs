@@ -65,7 +65,7 @@ impl Registration {
     /// The same, of what this process was told of alone.
     pub(super) fn forget_told_here(&mut self) {
         (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
-        (self.noted_ends, self.noted_room) = (0, false);
+        (self.noted_ends, self.noted_room, self.told_by_tcp) = (0, false, None);
         self.edges = self.edges_made();
     }
 
