@@ -106,6 +106,8 @@ struct Inner {
     arrivals: u64,
     /// Inner sets whose edge is told of in this wait, and comes once more: see [`inside::echoes`].
     echoes: Vec<u32>,
+    /// The kernel told of an inner set, of which rings had told in the same wait.
+    told_twice: bool,
     waiter: Option<Waiter>,
     /// By what it is woken for connections in the memory of pairs, where it has a waiter.
     doors: doors::Doors,
@@ -230,6 +232,7 @@ pub fn is_interrupted() -> bool {
 
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
+    outlived::forget(inner, index);
     forget_data(inner, index);
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
     entry.mask(set, false);

@@ -2,7 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::kernel;
-use crate::layout::NO_EOF;
+use crate::layout::{GATE_HOLD, GATE_TAKEN, NO_EOF};
 use crate::ledger::{Stage, flag};
 use crate::rendezvous::{Entry, state};
 use ginnel_region::sys;
@@ -43,7 +43,8 @@ impl Endpoint<'_> {
     /// is to answer what comes from now on, with a reset. So the other end's writer goes over to
     /// TCP with its next byte; and no token of it is to come, as the kernel would answer that, too.
     pub fn ends_both_ways(self) {
-        if self.slot().stage() != Stage::Active {
+        let stage = self.slot().stage();
+        if stage != Stage::Active && !(stage == Stage::Settling && self.is_carried()) {
             return;
         }
         let Some(unclaimed) = self.take_wishes_back() else { return };
@@ -106,6 +107,7 @@ impl Endpoint<'_> {
         let slot = self.slot();
         match slot.stage() {
             Stage::Active => self.finish_active(),
+            Stage::Settling if self.is_carried() => self.finish_active(),
             Stage::Published => {
                 let entry = Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
                 let _ = entry.step(state::PUBLISHED, state::FREE);
@@ -133,6 +135,20 @@ impl Endpoint<'_> {
             && free(&|| self.attachment.node.joined().rings_nobody())
     }
 
+    /// Settling, and about to receive no more: did the other end see that both have agreed, and
+    /// take up its ring, before this one looked again? Then the channel is active. Else that end
+    /// never takes it up: hold and upgrade meet in one word.
+    fn is_carried(self) -> bool {
+        let slot = self.slot();
+        // Under which an end settles.
+        let _held = self.send_lock();
+        if slot.stage() == Stage::Settling && slot.has(flag::COUNTED) {
+            let taken = self.incoming().gate().fetch_or(GATE_HOLD, SeqCst) & GATE_TAKEN != 0;
+            return taken && slot.advance(Stage::Settling, Stage::Active);
+        }
+        slot.stage() == Stage::Active
+    }
+
     fn finish_active(self) {
         let slot = self.slot();
         self.flush();
@@ -144,15 +160,17 @@ impl Endpoint<'_> {
             // is to say, but that a reset is none for a wake-up which lay unread.
             if resets {
                 self.channel().released().fetch_or(0x100 << slot.side(), AcqRel);
+            } else {
+                self.channel().end(slot.side());
             }
-            self.channel().end(slot.side());
             park::close(self.incoming().want_data());
             return;
         }
         let something = self.tidy();
         // (Urgent data is counted by nobody, and called readable by nobody: the kernel, which
-        // answers it with a reset where it is not read, knows of it.)
-        let unread = something && self.pending_bytes() > 0 || self.is_at_mark();
+        // answers it with a reset where it is not read, knows of it. Nor is what a freeze left in
+        // the ring, and the writer is yet to send again.)
+        let unread = something && self.pending_bytes() > 0 || self.is_switching() || self.is_at_mark();
         let abort = unread || resets;
         {
             let _held = self.send_lock();
@@ -230,6 +248,31 @@ impl Endpoint<'_> {
                 let _ = self.tidy();
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::attached;
+    use crate::settle::tests::active_end;
+
+    /// What the other end writes after that would lie in a ring that nobody reads, where TCP says
+    /// EPIPE.
+    #[test]
+    fn an_end_that_still_settles_is_read_no_more() {
+        for taken in [false, true] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let attachment = attached(directory.path());
+            let end = active_end(&attachment);
+            end.slot().set_stage(Stage::Settling);
+            end.slot().set(flag::COUNTED, true);
+            end.incoming().gate().store(if taken { GATE_TAKEN } else { 0 }, Relaxed);
+            end.finish();
+            let closed = Want::of(end.incoming().want_data().load(Relaxed)) == Want::Closed;
+            let held = end.incoming().held();
+            assert!(if taken { closed } else { held }, "taken: {taken}");
         }
     }
 }

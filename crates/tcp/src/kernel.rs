@@ -165,7 +165,8 @@ pub const ESTABLISHED: u8 = 1;
 const FIN_WAIT1: u8 = 4;
 const FIN_WAIT2: u8 = 5;
 const TIME_WAIT: u8 = 6;
-const CLOSE: u8 = 7;
+/// There is no connection any more.
+pub const CLOSE: u8 = 7;
 /// The other end has shut down, this one has not.
 pub const CLOSE_WAIT: u8 = 8;
 const LAST_ACK: u8 = 9;

@@ -39,11 +39,10 @@ impl Asked<'_> {
 
     /// How many events its answer has room for, or those whose answers are collected.
     pub(super) fn rooms(&self) -> Vec<usize> {
-        let room = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(2)?.parse().ok();
         if self.step() != "collect" {
-            return room(self.step()).into_iter().collect();
+            return room_of(self.step()).into_iter().collect();
         }
-        self.gone().filter_map(room).collect()
+        self.gone().filter_map(room_of).collect()
     }
 
     /// Does `event` say that there is room, where edges of bytes and of room were asked for? Or
@@ -74,6 +73,17 @@ impl Asked<'_> {
             let inner = words.next().and_then(|slot| slot.parse().ok());
             let of_both = |set| self.registrations(set).any(|(_, asked)| is_both(asked));
             words.nth(1) == Some(data) && inner.is_some_and(of_both)
+        })
+    }
+
+    /// Is this the data of a set whose edges are told?
+    pub(super) fn is_edge_of_set(&self, data: &str) -> bool {
+        self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let is_set = |slot: &str| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
+            let is_inner = words.next().is_some_and(is_set);
+            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            is_inner && edge && words.next() == Some(data)
         })
     }
 
@@ -176,6 +186,11 @@ impl Asked<'_> {
 /// The slot that step `of` is about, where it is a `call`.
 pub(super) fn slot_of(step: &str, call: &str) -> Option<u64> {
     step.split(' ').skip_while(|word| *word != call).nth(1)?.parse().ok()
+}
+
+/// For how many events a wait has room.
+pub(super) fn room_of(step: &str) -> Option<usize> {
+    step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(2)?.parse().ok()
 }
 
 /// Does `step` wait on `set`?

@@ -30,6 +30,7 @@ pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]
         }
         if let Some(rule) = rules::allowed(script, at, &plain, &carried) {
             apart.note(script, at, rule);
+            apart.note_same(script, at, &plain);
         } else if !apart.allow(script, at, &plain, &carried) {
             let kind = kind(step, &plain, &carried);
             if ignored.iter().any(|ignored| kind.starts_with(ignored)) {

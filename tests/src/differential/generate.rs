@@ -52,6 +52,8 @@ struct Generator {
     registered: Vec<Registration>,
     forked: bool,
     threads: bool,
+    /// From which slot a thread receives, while others act.
+    receives: Option<u64>,
     /// Whether streams are filled. Which edges a stream makes while it is filled and drained is up
     /// to the sizes of what is delivered at once: no edge is asked for then that tells of both of
     /// a connection's directions.
@@ -82,6 +84,7 @@ pub fn steps(seed: u64) -> Vec<String> {
         registered: Vec::new(),
         forked: false,
         threads,
+        receives: None,
         fills,
         same_data,
         tight,
@@ -166,7 +169,10 @@ impl Generator {
         let reads = self.any(|end| end.socket && end.owner != Owner::Child);
         let Some(set) = self.random.pick(&sets) else { return };
         let first = match (reads, self.random.chance(25)) {
-            (Some(end), true) => format!("recv {} 400 -", end.slot),
+            (Some(end), true) => {
+                self.receives = Some(end.slot);
+                format!("recv {} 400 -", end.slot)
+            }
             _ => self.wait_on(set, 40),
         };
         self.steps.push(format!("go T {first}"));
@@ -180,7 +186,7 @@ impl Generator {
             let kind = self.random.weigh(&[(6, Self::write as Act), (1, Self::shut), (1, Self::close), (1, Self::modify)]);
             kind(self);
         }
-        self.threads = threads;
+        (self.threads, self.receives) = (threads, None);
         self.steps.push("collect".to_owned());
     }
 

@@ -12,12 +12,13 @@
 //! | what a full buffer's reader takes that is shut down | Linux receives for it, acknowledges, and lets it read until there is nothing at the moment: how much that is depends on what was under way | it is not shut down, nor filled after that |
 //! | which edges a stream makes while it is filled and drained | one for each delivery, whose sizes are the kernel's | scripts that fill ask for edges of one direction at a time |
 //! | when FIN is acknowledged | within 40 ms, and then it is an edge of its own | a shutdown waits until it is |
+//! | what becomes of a receive whose number is closed | Ginnel ends the connection with the close (docs/limits.md), the kernel with the receive | no number is closed that a thread receives from |
 //! | when a small write leaves | Nagle's algorithm waits for an acknowledgement that may be put off | every connection has TCP_NODELAY |
 //!
 //! The rest are the rules below.
 
 use super::Script;
-use super::asked::{Asked, Carrier, slot_of};
+use super::asked::{Asked, Carrier, room_of, slot_of, waits_on};
 
 /// Answers that may differ.
 pub struct Rule {
@@ -32,7 +33,7 @@ pub struct Rule {
 }
 
 /// All rules.
-pub const RULES: [Rule; 6] = [
+pub const RULES: [Rule; 7] = [
     Rule {
         name: "which waiter",
         why: "of several threads that wait on one set the kernel wakes one after another, and which \
@@ -74,6 +75,13 @@ pub const RULES: [Rule; 6] = [
               used), and what lay in a full ring takes less of it when the connection goes back to TCP",
         allows: room_behind_full,
         parts: true,
+    },
+    Rule {
+        name: "an inner edge once more",
+        why: "not the kernel's: to see what an inner set has, Ginnel may take it and give it back, which is an \
+              edge. That is taken out of the same wait, but for one with room for one event (docs/limits.md)",
+        allows: inner_edge_once_more,
+        parts: false,
     },
 ];
 
@@ -145,6 +153,22 @@ fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
     let differ = told.iter().filter(|event| !events(carried).contains(event));
     let lone = differ.clone().count() > 0 && differ.copied().all(|event| asked.is_edge_of_both(event));
     asked.step() == "collect" && lone
+}
+
+fn inner_edge_once_more(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let before: Vec<&str> = asked.before().collect();
+    let had_one = |set| before.iter().rev().find(|step| waits_on(step, set)).is_some_and(|step| room_of(step) == Some(1));
+    let mut more = events(carried);
+    let all_there = events(plain).iter().all(|event| match more.iter().position(|other| other == event) {
+        Some(at) => {
+            more.remove(at);
+            true
+        }
+        None => false,
+    });
+    let is_inner = |event: &&str| event.strip_prefix("IN/").is_some_and(|data| asked.is_edge_of_set(data));
+    let waits = asked.waits() && asked.step() != "collect" && asked.sets().into_iter().any(had_one);
+    waits && all_there && !more.is_empty() && more.iter().all(is_inner)
 }
 
 fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -220,6 +244,20 @@ mod tests {
         assert_eq!(rule("wait 1: IN/102", "wait 2: IN/102 OUT/101"), room);
         assert_eq!(rule("wait 2: IN|OUT/101 IN/102", "wait 2: IN/102 IN/101"), None);
         assert_eq!(rule("wait 1: IN/102", "wait 1: OUT/101"), None);
+    }
+
+    #[test]
+    fn an_inner_edge_comes_once_more_behind_a_wait_with_one_place() {
+        let rule = |how: &str, room: u64, plain, carried| {
+            let script = format!("tcp 1 2 both\nepoll 9\nepoll 8\nadd 9 8 {how} 108\nadd 9 1 IN 101\nwait 9 {room} 0\nwait 9 8 0");
+            allowed(&Script::parse("", &script), 6, plain, carried).map(|rule| rule.name)
+        };
+        let more = Some("an inner edge once more");
+        assert_eq!(rule("IN|ET", 1, "wait 1: IN/101", "wait 2: IN/101 IN/108"), more);
+        assert_eq!(rule("IN|ET", 2, "wait 1: IN/101", "wait 2: IN/101 IN/108"), None);
+        assert_eq!(rule("IN", 1, "wait 1: IN/101", "wait 2: IN/101 IN/108"), None);
+        assert_eq!(rule("IN|ET", 1, "wait 2: IN/101 IN/108", "wait 1: IN/101"), None);
+        assert_eq!(rule("IN|ET", 1, "wait 0:", "wait 1: IN/101"), None);
     }
 
     #[test]

@@ -241,12 +241,11 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     if (level, name) != (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
         return;
     }
-    // The kernel makes an edge of what there is to receive, where that is enough, or of a FIN; not
-    // of a reset (`tcp_set_rcvlowat` in Linux).
+    // The kernel makes an edge of what there is to receive, where that is enough, or of a FIN, be
+    // there a reset behind it or not; not of a reset alone (`tcp_set_rcvlowat` in Linux).
     let least = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).map_or(1, i32::unsigned_abs);
     let bytes = |endpoint: &Endpoint<'_>| endpoint.ring_is_filled() && endpoint.ring_bytes() >= least.into();
-    let ended = |endpoint: &Endpoint<'_>| endpoint.peer_has_ended() && !endpoint.reset_is_meant();
-    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && bytes(endpoint) || ended(endpoint);
+    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && bytes(endpoint) || endpoint.peer_has_ended();
     if let Some(endpoint) = runtime::known_carried(fd).filter(something) {
         crate::sets::edge(endpoint);
     }

@@ -183,7 +183,7 @@ pub(super) fn has_news(index: u32, seen: u64) -> bool {
     let Some(set) = set_at(index) else { return true };
     let Some(suspects) = suspects(set).filter(|suspects| !suspects.is_empty()) else { return true };
     let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
-    polled.iter_mut().for_each(|polled| polled.events |= libc::POLLRDHUP);
+    polled.iter_mut().for_each(|polled| polled.events |= libc::POLLRDHUP | libc::POLLPRI);
     if poll_now(&mut polled).is_none() {
         return true;
     }
@@ -252,7 +252,10 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
         entry.noted_ends |= ends;
         entry.noted_room |= room;
         entry.noted_edges = edges;
-        match room && slot.has(flag::KERNEL_FULL) {
+        // An urgent byte is an edge, asked for or not.
+        let urgent = events & libc::EPOLLPRI as u32 != 0;
+        let urged = !core::mem::replace(&mut entry.noted_urgent, urgent) && urgent;
+        match urged || room && slot.has(flag::KERNEL_FULL) {
             true => Outside::News,
             false if woken => Outside::Woken,
             false => Outside::Nothing,

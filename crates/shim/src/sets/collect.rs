@@ -1,6 +1,6 @@
 //! What the rings of a set have to report.
 
-use super::edges::{held, key, marks};
+use super::edges::{held, key, marks, own_ends};
 use super::hot::{armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
@@ -308,13 +308,17 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Lo
     // tells nothing of a registration whose shot was spent.
     let once = entry.wants(libc::EPOLLONESHOT);
     let room = entry.events & OUT != 0 && !tx;
-    if room || once && !recent || endpoint.may_have_ended() {
+    let switched = rx && !endpoint.rx_in_ring();
+    if room || once && (!recent || switched) || endpoint.may_have_ended() {
         let mut held = held(endpoint);
         if !room {
             held &= !OUT;
         }
         events |= (held | unread) & entry.asked();
         entry.ended |= held & ENDS | marks(endpoint);
+    } else if edges {
+        // An edge of before: a wake-up that comes for these bytes is none of it.
+        entry.ended |= own_ends(endpoint);
     }
     if once {
         entry.spend(true);

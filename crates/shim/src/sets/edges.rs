@@ -15,9 +15,14 @@ use ginnel_tcp::ledger::flag;
 const PEER: u32 = 1 << 27;
 const TX_SHUT: u32 = 1 << 26;
 const RX_SHUT: u32 = 1 << 25;
+/// After both of these: that the connection is no more, by a reset for what came, perhaps.
+const GONE: u32 = 1 << 24;
 
 pub(super) fn marks(endpoint: Endpoint<'_>) -> u32 {
-    own_ends(endpoint) | if endpoint.peer_has_ended() { PEER } else { 0 }
+    let own = own_ends(endpoint);
+    let is_gone = || kernel::state(endpoint.fd()) == Ok(kernel::CLOSE);
+    let gone = if own == TX_SHUT | RX_SHUT && is_gone() { GONE } else { 0 };
+    own | gone | if endpoint.peer_has_ended() { PEER } else { 0 }
 }
 
 /// Those of them that this end's shutdowns make.
@@ -48,7 +53,9 @@ fn channel(endpoint: Endpoint<'_>) -> u64 {
 pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
     let got = u32::from(endpoint.ask_beside_ring().cast_unsigned());
     let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
-    let room = room | got & libc::EPOLLPRI as u32;
+    // What comes over TCP again is told beside room, too.
+    let bytes = if got & libc::EPOLLIN as u32 != 0 && !endpoint.rx_in_ring() { IN } else { 0 };
+    let room = room | bytes | got & libc::EPOLLPRI as u32;
     if got & ENDS == 0 {
         return room;
     }
@@ -100,7 +107,9 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
         return events;
     }
     let told = entry.told();
-    let again = events & IN == 0 || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
+    let no_more = || made && entry.told_by_tcp.is_some_and(|told| told == endpoint.come_by_tcp());
+    let of_ring = || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
+    let again = events & IN == 0 || no_more() || of_ring();
     if !again || entry.room && entry.wants(libc::EPOLLOUT) {
         return events;
     }

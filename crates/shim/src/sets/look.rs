@@ -39,8 +39,9 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         }
     }
     inside::forget_echoes(set);
-    set.lively.store(n > start, Ordering::Relaxed);
     set.with(|inner| {
+        // (What rings told of an inner set is the kernel's own as well, perhaps.)
+        set.lively.store(n > start || core::mem::take(&mut inner.told_twice), Ordering::Relaxed);
         // However often it was asked.
         inner.begun_before = begun;
         if n > start + 1 && start == 0 {

@@ -15,6 +15,13 @@ use ginnel_tcp::ledger::{Stage, flag};
 
 /// Something changed that a sleeper of this set must see: lets it look again.
 pub(super) fn stir(set: &Set, inner: &mut Inner) {
+    stir_of(set, inner, None);
+}
+
+/// The same, where it is this registration that changed. What else is looked at here, other
+/// processes that have the set look at themselves, and were told of, perhaps: the kernel is told
+/// nothing of it, which would be an edge.
+fn stir_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
     let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
     let epfd = set.fd.load(Ordering::Relaxed);
     if sleeps
@@ -28,8 +35,10 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
     }
     // Whoever sleeps on a set from outside, or in another process, or on one that came from there,
     // is reached through the kernel alone.
-    if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !hot::arm_hot(set, inner) {
-        for index in inner.hot.clone() {
+    let elsewhere = shared::elsewhere(set, inner);
+    let only = only.filter(|_| set.shared.load(Ordering::Relaxed) && !sleeps);
+    if (inner.nested || elsewhere || sleeps && inner.waiter.is_none()) && !hot::arm_hot(set, inner) {
+        for index in inner.hot.clone().into_iter().filter(|&index| only.is_none_or(|only| only == index)) {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {
                 if shared::is_shot(set, epfd, entry) {
@@ -54,6 +63,10 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
 /// would themselves. Only where there is something to tell already, or they sleep with a limit that
 /// this may change, are they woken.
 pub(super) fn heed(set: &Set, inner: &mut Inner) {
+    heed_of(set, inner, None);
+}
+
+fn heed_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
     let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
     if sleeps
         && !inner.nested
@@ -66,7 +79,7 @@ pub(super) fn heed(set: &Set, inner: &mut Inner) {
             return wait::left_asleep(inner, waiter, attachment);
         }
     }
-    stir(set, inner);
+    stir_of(set, inner, only);
 }
 
 /// How a registration's channel is to wake this set.
@@ -159,7 +172,7 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
             shared::look(set, set.fd.load(Ordering::Relaxed));
             set.soon(|inner| {
                 make_hot(inner, registration);
-                heed(set, inner);
+                heed_of(set, inner, Some(registration));
             })?;
         }
     }
@@ -187,7 +200,7 @@ pub fn edge(endpoint: Endpoint<'static>) {
                 make_hot(inner, registration);
                 inner.looked = 0;
             }
-            stir(set, inner);
+            stir_of(set, inner, Some(registration));
         });
     }
 }
@@ -234,7 +247,7 @@ fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
                 entry.hide(set, epfd);
             }
             make_hot(inner, registration);
-            stir(set, inner);
+            stir_of(set, inner, Some(registration));
         })?;
     }
     Some(())

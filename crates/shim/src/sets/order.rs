@@ -239,7 +239,8 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
         return if entry.used { entry.turn.since } else { now };
     }
     if entry.wants(libc::EPOLLET) && entry.wants(libc::EPOLLOUT) && entry.room && !entry.disabled {
-        // Room is yet to be told.
+        // Room is yet to be told: whatever comes until a wait finds nothing has its place.
+        entry.turn.listed = entry.turn.since.max(1);
         return entry.turn.since;
     }
     let told = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));

@@ -7,8 +7,10 @@
 //! good. Not before: most that close what they inherited never wait on a set of their parent's,
 //! whose connections these are.
 
-use super::edges::key;
+use super::collect::{ENDS, IN, OUT};
+use super::edges::{key, marks};
 use super::registration::is_told;
+use super::told::Purpose;
 use super::{Inner, Set, kernel_control, shared, shrinks};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -16,14 +18,20 @@ use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::hand_over;
-use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::ledger::{Reason, Stage, TOLD, flag};
 
 /// A connection of which this process has no number any more.
+#[derive(Clone, Copy)]
 pub(super) struct Lost {
+    /// Its registration.
+    place: u32,
     slot: u32,
     cookie: u64,
     /// Edge-triggered: the [key] of all that was told of.
     told: Option<u64>,
+    /// … and which [ends](marks) were told with it.
+    ended: u32,
+    recalled: bool,
 }
 
 /// For how many milliseconds a wait looks whether what lay in the ring comes over TCP.
@@ -45,13 +53,13 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
             shared::told(set, entry);
         }
     }
-    let told = entry.wants(libc::EPOLLET).then(|| entry.told());
+    let (told, ended) = (entry.wants(libc::EPOLLET).then(|| entry.told()), entry.ended);
     entry.turn.give_up();
     (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
     shrinks(set, inner, 1);
     if let Some(endpoint) = endpoint {
         let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
-        inner.outlived.push(Lost { slot: endpoint.index(), cookie, told });
+        inner.outlived.push(Lost { place: index, slot: endpoint.index(), cookie, told, ended, recalled: false });
         set.outlived.store(true, Ordering::Relaxed);
     }
 }
@@ -63,7 +71,11 @@ pub(super) fn recall(set: &Set) {
     }
     let lost = set.with(|inner| {
         set.outlived.store(false, Ordering::Relaxed);
-        core::mem::take(&mut inner.outlived)
+        let new = inner.outlived.iter().filter(|lost| !lost.recalled).copied().collect::<Vec<_>>();
+        // Of the others nothing is to be known any more.
+        inner.outlived.retain(|lost| lost.told.is_some() && lost.endpoint().is_some());
+        inner.outlived.iter_mut().for_each(|lost| lost.recalled = true);
+        new
     });
     let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(Lost::recall).collect();
     for _ in 0..if recalled.is_empty() { 0 } else { PATIENCE } {
@@ -76,17 +88,53 @@ pub(super) fn recall(set: &Set) {
     }
 }
 
+/// Registration `index` is gone.
+pub(super) fn forget(inner: &mut Inner, index: u32) {
+    inner.outlived.retain(|lost| lost.place != index);
+}
+
+/// What of the kernel's `events` of registration `index`, whose edges are told, is news: another
+/// process that has it may have told of the same bytes, and had the kernel tell of them anew.
+pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) -> u32 {
+    let Some(lost) = all.iter_mut().find(|lost| lost.place == index) else { return events };
+    // What comes over TCP since it was recalled is the kernel's to tell.
+    let in_ring = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && endpoint.look_at_ring().is_some();
+    let Some(endpoint) = lost.endpoint().filter(|endpoint| events & IN != 0 && in_ring(endpoint)) else {
+        return events;
+    };
+    let (slot, ends) = (endpoint.slot(), events & ENDS | marks(endpoint));
+    let in_common = slot.told_of.load(Ordering::Acquire) != u64::MAX;
+    let told = if in_common { slot.told.load(Ordering::Acquire) } else { lost.told.map_or(0, |told| told | TOLD) };
+    if told == key(endpoint) | TOLD && ends & !lost.ended == 0 {
+        return events & !(IN | OUT);
+    }
+    if purpose == Purpose::Telling {
+        // What comes after this is to bring a wake-up.
+        let _ = endpoint.arm_past(Want::Token);
+        let key = key(endpoint);
+        (lost.told, lost.ended) = (Some(key), lost.ended | ends);
+        if in_common {
+            slot.told.store(key | TOLD, Ordering::Release);
+        }
+    }
+    events
+}
+
 impl Lost {
-    /// Has the kernel told of it. Returns it if bytes may yet come over TCP.
-    fn recall(&self) -> Option<Endpoint<'static>> {
-        // Without a number: nothing below asks the kernel.
+    /// `None` where it has ended, or is another by now.
+    fn endpoint(&self) -> Option<Endpoint<'static>> {
+        // Without a number: nothing that is done with it asks the kernel.
         let endpoint = runtime::endpoint(-1, self.slot)?;
         let slot = endpoint.slot();
+        (slot.cookie.load(Ordering::Relaxed) == self.cookie && slot.stage() == Stage::Active).then_some(endpoint)
+    }
+
+    /// Has the kernel told of it. Returns it if bytes may yet come over TCP.
+    fn recall(&self) -> Option<Endpoint<'static>> {
         // Where it has ended and another has its slot just now, that one goes on over TCP: a pity,
         // no harm.
-        if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
-            return None;
-        }
+        let endpoint = self.endpoint()?;
+        let slot = endpoint.slot();
         if endpoint.is_best_read_in_ring() {
             // That it has ended is what the kernel tells.
             return None;

@@ -58,8 +58,12 @@ pub(super) struct Registration {
     pub(super) noted_ends: u32,
     pub(super) noted_edges: u32,
     pub(super) noted_room: bool,
+    pub(super) noted_urgent: bool,
     /// As many wake-ups had come over TCP by then.
     pub(super) noted_tokens: u64,
+    /// Edge-triggered, while TCP carried: so much had come when it was told of last, where it may
+    /// be told anew for a purpose of this library's.
+    pub(super) told_by_tcp: Option<u64>,
     /// For what it was rung last by a pair's line: see [`super::doors`].
     pub(super) rung: u64,
     /// … and of the end, as [`super::edges::held`] has it.
@@ -111,7 +115,9 @@ impl Default for Registration {
             noted_ends: 0,
             noted_edges: 0,
             noted_room: false,
+            noted_urgent: false,
             noted_tokens: 0,
+            told_by_tcp: None,
             rung: u64::MAX,
             ended: 0,
             retold: false,
@@ -182,7 +188,7 @@ impl Registration {
     /// The same, of what this process was told of alone.
     pub(super) fn forget_told_here(&mut self) {
         (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
-        (self.noted_ends, self.noted_room) = (0, false);
+        (self.noted_ends, self.noted_room, self.told_by_tcp) = (0, false, None);
         self.edges = self.edges_made();
     }
 

@@ -3,7 +3,7 @@
 use super::collect::{ENDS, IN, OUT, unmask};
 use super::edges::{as_end, edge, key};
 use super::hot::rang;
-use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
+use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, outlived, resolve, retell, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{quiet, runtime};
@@ -94,7 +94,7 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
         Some(slot) if quiet::goes(entry.fd, slot) => false,
         Some(slot) => matches!(runtime::attachment()?.ledger.slot(slot).stage(), Stage::Settling | Stage::Active),
         // Else another process may have carried it, or another number of it may be used here.
-        None => !entry.plain && !fds::get(entry.fd).is_apart(),
+        None => entry.outlived || !entry.plain && !fds::get(entry.fd).is_apart(),
     };
     (!carried).then_some(epoll_event { events: event.events, u64: entry.data })
 }
@@ -133,7 +133,11 @@ pub(super) fn rest(
         let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
         let twin = if pass == 0 { None } else { twin(set, room, pass, index, n) };
         match twin {
-            Some(twin) => twin.events |= event.events,
+            Some(twin) => {
+                twin.events |= event.events;
+                let is_set = |inner: &Inner| inner.children.iter().any(|(place, _)| Some(*place) == index);
+                set.inner.with(|inner| inner.told_twice |= is_set(inner));
+            }
             None => {
                 if let Some(place) = room.get_mut(n) {
                     *place = event;
@@ -249,7 +253,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
         // An edge that was made by telling the kernel anew; what it is told from here on makes the
         // next.
-        let made = core::mem::take(&mut entry.retold);
+        let loud = entry.loud && carried.is_some_and(|endpoint| !endpoint.rx_in_ring());
+        let made = core::mem::take(&mut entry.retold) || loud;
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         // (What it was not told of yet may be what it speaks of.)
@@ -258,6 +263,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             retell(set, epfd, entry);
         }
         if let Some(endpoint) = carried {
+            // A wake-up, which is swept away by now.
+            let swept = !readable && events & IN != 0 && endpoint.rx_in_ring();
             if !readable {
                 events &= !IN;
             }
@@ -276,9 +283,13 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     }
                 }
                 if entry.wants(libc::EPOLLET) {
-                    events = edge(set, entry, endpoint, events, made);
+                    events = edge(set, entry, endpoint, events, made || swept);
                 }
                 entry.room &= events & OUT == 0;
+                let again = retold || nested || set.shared.load(Ordering::Relaxed);
+                if events & IN != 0 && again && entry.wants(libc::EPOLLET) && !endpoint.rx_in_ring() {
+                    entry.told_by_tcp = Some(endpoint.come_by_tcp());
+                }
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
                     entry.is_ready_since(endpoint, ticks());
                     entry.tell(key(endpoint));
@@ -301,6 +312,9 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             entry.mask(set, false);
             retell(set, epfd, entry);
             retold = true;
+        }
+        if entry.outlived && entry.wants(libc::EPOLLET) {
+            events = outlived::edge(&mut inner.outlived, index, events, purpose);
         }
         let (empty, data) = (events == 0, entry.data);
         if !empty && purpose == Purpose::Telling {

@@ -138,7 +138,7 @@ impl<'a> Endpoint<'a> {
         if phase == 0 || phase & 1 == 1 || direction.epoch().load(Acquire) != phase {
             return false;
         }
-        let come = rx.received.load(Relaxed) + kernel::readable(self.fd());
+        let come = self.come_by_tcp();
         let since = self.slot().dry.load(Relaxed);
         if since != dry && come.wrapping_sub(since) & DRY_AT != 0 {
             return false;
@@ -147,6 +147,12 @@ impl<'a> Endpoint<'a> {
             let again = tail.wrapping_sub(record.ring) << 12 >> 12;
             again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
         })
+    }
+
+    /// On TCP: how much has come so far, whether or not it was received.
+    #[must_use]
+    pub fn come_by_tcp(self) -> u64 {
+        self.slot().rx.received.load(Relaxed) + kernel::readable(self.fd())
     }
 
     /// The line in which the writer says what there is: for prefetching only.

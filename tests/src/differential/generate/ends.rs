@@ -11,7 +11,7 @@ impl Generator {
     }
 
     pub(super) fn close(&mut self) -> Option<()> {
-        let end = self.any(|end| !end.listens)?;
+        let end = self.any(|end| !end.listens).filter(|end| self.receives != Some(end.slot))?;
         if end.socket && self.random.chance(25) {
             self.line(end.owner, &format!("opt {} LINGER 0", end.slot));
         }
