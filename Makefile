@@ -18,7 +18,7 @@
 #   make musl          the library for programs that use musl, beside the other (a part of make build)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
-#   make test-kubernetes   the agent and its own tests, beside a containerd of its own; as root
+#   make test-kubernetes   the agent and its own tests, what helm makes of the chart, and pods beside a containerd of its own; as root
 #   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
 #   make uninstall     takes that away again
 #   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages
@@ -74,7 +74,7 @@ test-all: deps-test deps-packages product loom test-iceoryx2
 test-iceoryx2:
 	$(CARGO) test --manifest-path crates/iceoryx2/Cargo.toml --target-dir $(abspath $(TARGET))/iceoryx2 --locked --no-fail-fast -- --include-ignored
 
-# Everything in it is in namespaces of its own. The first run builds containerd, some minutes.
+# Everything in it is in namespaces of its own. The first run builds containerd and helm, some minutes.
 test-kubernetes: product
 	CARGO_TARGET_DIR=$(abspath $(TARGET)) kubernetes/test.sh
 

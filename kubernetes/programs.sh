@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs of others that the tests here need, from Go's modules, and fetches Debian's.
 #
-#   kubernetes/programs.sh      containerd with its shim, ctr, crictl, runc, CNI's plugins
+#   kubernetes/programs.sh      containerd with its shim, ctr, crictl, helm, runc, CNI's plugins
 #
 # They lie in ~/.cache/ginnel-kubernetes/bin and stay there. Needs Go, and apt-get where runc and CNI's
 # plugins are not installed.
@@ -49,6 +49,7 @@ debian() {
 
 build "$containerd@v2.4.2" "$containerd"/cmd/{containerd,containerd-shim-runc-v2,ctr}
 build sigs.k8s.io/cri-tools@v1.37.0 sigs.k8s.io/cri-tools/cmd/crictl
+build helm.sh/helm/v3@v3.22.0 helm.sh/helm/v3/cmd/helm
 # crun 1.8, Debian 12's, does not take this containerd's containers.
 command -v runc >/dev/null || { debian runc && ln -sf ../runc/usr/sbin/runc "$cache/bin/runc"; }
 [[ -d /usr/lib/cni ]] || debian containernetworking-plugins

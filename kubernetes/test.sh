@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs the agent beside a real containerd, with pods of two groups: who asks for it is carried, and
-# pods start where there is no agent, too. Before it: the agent's own tests.
+# pods start where there is no agent, too. Before it: the agent's own tests, and what helm makes of the
+# chart.
 #
 #   kubernetes/test.sh          as root; after `make product`. CARGO_TARGET_DIR says where that is.
 #
-# All of it lives in namespaces of its own, and ends with them. Needs redis, nft, python3, and what
-# kubernetes/programs.sh needs: that builds containerd and crictl once. KEEP=1 leaves the directory.
+# All of it lives in namespaces of its own, and ends with them. Needs redis, nft, python3 with PyYAML,
+# and what kubernetes/programs.sh needs: that builds containerd, crictl and helm once. KEEP=1 leaves
+# the directory.
 set -euo pipefail
 shopt -s inherit_errexit
 # shellcheck source=kubernetes/node.sh
@@ -15,6 +17,7 @@ prepare() {
     "$here/programs.sh"
     (cd "$here/agent" && go vet . && go test . >"$1/unit.log" 2>&1) || { cat "$1/unit.log" >&2; return 1; }
     (cd "$here/agent" && CGO_ENABLED=0 go build -buildvcs=false -o "$1/ginnel-agent" .)
+    "$here/chart.py" "$cache/bin/helm" "$1/ginnel-agent"
     # As image.sh lays the library out.
     mkdir -p "$1/library"
     cp -a "$target/release/"{'$LIB',lib,lib64} "$1/library/"

@@ -230,3 +230,18 @@ fn a_library_in_a_closed_directory_is_refused() {
     assert!(said.code == 1 && said.err.contains("/srv/closed is closed to others"), "{said}");
     assert!(!Path::new(&host.path(&drop_in("good"))).exists());
 }
+
+/// As in a container, or in a chroot.
+#[test]
+fn where_no_systemd_runs_that_is_said() {
+    let hide = ["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"];
+    let apart = |program: &Path, args: &[&str]| std::process::Command::new("unshare").args(hide).arg(program).args(args).output();
+    if !apart(Path::new("true"), &[]).is_ok_and(|done| done.status.success()) {
+        return ginnel_tests::skip("where no systemd runs", "unshare makes no mount namespace here");
+    }
+    let ginnel = build::ginnel();
+    let output = apart(&ginnel, &["service", "enable", "redis-server"]).expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("systemd does not run here"), "{said}");
+    assert!(said.contains("`ginnel run -- PROGRAM`"), "{said}");
+}

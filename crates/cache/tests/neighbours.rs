@@ -1,7 +1,7 @@
 //! Clients that read the server's memory: what they see, who may, and what happens when either
 //! side ends.
 
-use crate::servers::Server;
+use crate::servers::{OURS, Server};
 use ginnel_cache::client::{Client, Counts};
 use ginnel_cache::hints::RING_BYTES;
 use ginnel_cache::memory;
@@ -33,7 +33,11 @@ fn in_process(server: &Server, work: &str) -> String {
 }
 
 fn in_directory(server: &Server, work: &str, directory: &Path) -> String {
-    let output = work_of(server, work, directory).output().expect("it starts");
+    said_by(work, work_of(server, work, directory))
+}
+
+fn said_by(work: &str, mut command: Command) -> String {
+    let output = command.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{work}: {said}{}", String::from_utf8_lossy(&output.stderr));
     said
@@ -312,6 +316,30 @@ fn a_server_that_lets_nobody_in_is_given_up() {
 #[test]
 fn a_neighbour_reads_what_was_stored() {
     in_process(&Server::ours(&[]), "reads");
+}
+
+/// Returns the command that does the same in a pid namespace of its own, which ends with it.
+fn apart(command: &Command) -> Command {
+    let mut outer = Command::new("unshare");
+    outer.args(["--pid", "--fork", "--kill-child"]).arg(command.get_program());
+    outer.args(command.get_args());
+    outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    outer
+}
+
+/// As in two containers of one user: to neither end has the kernel a number for the other.
+#[test]
+fn a_neighbour_in_another_pid_namespace_reads() {
+    if !apart(&Command::new("true")).status().is_ok_and(|status| status.success()) {
+        return println!("skipped: unshare makes no pid namespace here");
+    }
+    let server = Server::launch(apart(&Command::new(OURS)), &[]);
+    // The server has no number for the reader; then neither has one for the other.
+    in_process(&server, "reads");
+    said_by("reads", apart(&work_of(&server, "reads", server.home.path())));
+    // The reader alone has none.
+    let server = Server::ours(&[]);
+    said_by("reads", apart(&work_of(&server, "reads", server.home.path())));
 }
 
 #[test]

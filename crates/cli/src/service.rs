@@ -44,6 +44,7 @@ struct Plan {
 
 fn enable(args: &Enable) -> Result<()> {
     let manager = Manager { user: args.user };
+    manager.must_run()?;
     let library = library(args.user)?;
     let common = variables(args)?;
     // All of them are looked at before anything is written.

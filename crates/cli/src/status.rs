@@ -103,7 +103,8 @@ fn one(seen: &Directory) -> String {
 fn unseen(segment: &Segment) -> Option<String> {
     let count = segment.members.iter().filter(|member| member.alive && !member.own).count();
     let who = "of other lists (another user's, or a container's that has a GINNEL_DIR of its own)";
-    let line = format!("{}: {count} members {who}; their processes and connections are not shown here\n", segment.name);
+    let members = if count == 1 { "member" } else { "members" };
+    let line = format!("{}: {count} {members} {who}; their processes and connections are not shown here", segment.name);
     (count > 0).then(|| table::clean(&line) + "\n")
 }
 

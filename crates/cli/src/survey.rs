@@ -12,7 +12,7 @@ use ginnel_region::device::{self, Source};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
-use ginnel_tcp::attach::{Attachment, Tables};
+use ginnel_tcp::attach::{Attachment, LIBRARY, Tables};
 use ginnel_tcp::layout::{Channel, Direction};
 use ginnel_tcp::ledger::{LEDGER, Ledger, flag, is_ledger};
 use ginnel_tcp::settings::Settings;
@@ -198,7 +198,8 @@ impl Survey {
         if let Some((_, attachment)) = self.attachments.get(path) {
             segment.members = members(attachment);
         } else if let Some((_, Ok(region))) = self.regions.get(path).filter(|(_, region)| region.is_ok()) {
-            segment.members = members_of_others(region, &wake_directory(&self.directory, path));
+            let own = self.tables.as_ref().and_then(|(_, tables)| tables.processes.seen_as(region.id(), LIBRARY));
+            segment.members = members_by_locks(region, &wake_directory(&self.directory, path), own);
         }
         Some(segment)
     }
@@ -414,15 +415,17 @@ fn members(attachment: &Attachment) -> Vec<Member> {
     entered(&attachment.node.joined().segment).map(describe).collect()
 }
 
-/// The members of a segment that nobody of this directory's list uses.
-fn members_of_others(region: &Region, wakes: &Path) -> Vec<Member> {
+/// The members of a segment that is only looked at: one that nobody of this directory's list uses, or
+/// of another user's directory. `own`: as which its list is there, if it is.
+fn members_by_locks(region: &Region, wakes: &Path, own: Option<u16>) -> Vec<Member> {
     if region.source() != Source::File {
         return Vec::new();
     }
     let path = CString::new(wakes.as_os_str().as_bytes()).map_err(|_| libc::EINVAL);
     let dir = path.and_then(|path| sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0)).map(Fd);
     let shown = |member| dir.as_ref().map_err(|errno| *errno).and_then(|dir| member_is_shown(dir.0, member));
-    let describe = |member| Member { member, own: false, alive: shown(member).unwrap_or_else(|errno| errno != libc::ENOENT) };
+    let describe =
+        |member| Member { member, own: own == Some(member), alive: shown(member).unwrap_or_else(|errno| errno != libc::ENOENT) };
     entered(region).map(describe).collect()
 }
 
@@ -516,7 +519,6 @@ fn table_error(path: &Path, error: &Error) -> String {
 mod tests {
     use super::*;
     use ginnel_region::{Config, Owner, Use};
-    use ginnel_tcp::attach::LIBRARY;
     use ginnel_tcp::layout::GATE_HOLD;
     use ginnel_tcp::ledger::Tuple;
 

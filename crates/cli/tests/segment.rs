@@ -189,9 +189,25 @@ fn members_with_another_list_are_counted_and_said_to_be_unseen() {
     let listed: Value = serde_json::from_str(&place.run(&["segment", "list", "--json"]).out).expect("JSON");
     assert_eq!((&listed[0]["members"][0]["alive"], &listed[0]["members"][0]["own"]), (&true.into(), &false.into()), "{listed}");
     let status = place.run(&["status"]).out;
-    assert!(status.contains("shared: 1 members of other lists") && status.contains("not shown here"), "{status}");
+    assert!(status.contains("shared: 1 member of other lists") && status.contains("are not shown here\n"), "{status}");
     let said = place.run(&["segment", "remove", "shared"]);
     assert!(said.code == Some(1) && said.err.contains("not in this user's list"), "{said:?}");
+}
+
+/// As root sees another user's processes: whom it shows, it does not count as unseen.
+#[test]
+fn an_observer_takes_the_lists_own_member_for_its_own() {
+    if !ginnel_tests::is_root() {
+        return ginnel_tests::skip("an observer", "only root can give a directory away");
+    }
+    let place = Place::new();
+    let _attachment = attach(place.directory(), "default");
+    std::os::unix::fs::chown(place.directory(), Some(65534), None).expect("root may");
+    let status: Value = serde_json::from_str(&place.run(&["status", "--json"]).out).expect("JSON");
+    let members = &status["segments"][0]["members"];
+    assert_eq!((&members[0]["alive"], &members[0]["own"]), (&true.into(), &true.into()), "{status}");
+    let said = place.run(&["status"]).out;
+    assert!(!said.contains("of other lists"), "{said}");
 }
 
 /// A directory that the library does not take: everything stays on TCP, and the first to be asked

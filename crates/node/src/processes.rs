@@ -232,6 +232,15 @@ impl Processes {
         id.store(segment, Ordering::Relaxed);
         Some(chosen)
     }
+
+    /// Returns as which member of the segment (its id) this table's processes appear with `library`,
+    /// for who only looks: it takes no lock, and a change under way may mislead it.
+    #[must_use]
+    pub fn seen_as(&self, segment: u64, library: Library) -> Option<u16> {
+        let key = segment ^ u64::from(library.number());
+        let (_, member) = self.header().members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == key)?;
+        u16::try_from(member.load(Ordering::Relaxed)).ok()
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What is asked for.
@@ -27,6 +27,18 @@ impl Manager {
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let configuration = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")));
         Ok(configuration.context("neither HOME nor XDG_CONFIG_HOME is set")?.join("systemd/user"))
+    }
+
+    /// # Errors
+    /// systemd is not this system's first process (sd_booted(3)), as in most containers, and in a
+    /// chroot, where `systemctl` ignores what it is asked: nobody reads drop-ins.
+    pub fn must_run(self) -> Result<()> {
+        let runs = Path::new("/run/systemd/system").is_dir();
+        ensure!(
+            runs,
+            "systemd does not run here, so it starts no service: `ginnel run -- PROGRAM` starts a program with the library"
+        );
+        Ok(())
     }
 
     /// Runs `systemctl`; gives what it said.
