@@ -107,6 +107,7 @@ impl Fabric {
     /// # Errors
     /// What is missing.
     pub fn open(provider: Provider, listen: SocketAddr) -> Result<Self, String> {
+        super::cache::check(provider)?;
         let library = Library::get()?;
         let info = own_info(library, provider, listen)?;
         let (fabric, domain, events, calls) = (null_mut(), null_mut(), null_mut(), null_mut());

@@ -20,6 +20,7 @@
 //!   made by one thread and used by another.
 
 mod address;
+mod cache;
 mod connection;
 mod door;
 mod fabric;
@@ -27,6 +28,7 @@ mod known;
 mod send;
 mod signals;
 
+pub use cache::forget_registrations;
 pub use connection::Connection;
 pub use door::guard;
 pub use fabric::{Event, Fabric, Info};
