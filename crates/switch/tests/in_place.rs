@@ -340,7 +340,11 @@ fn a_guest_that_dies_leaves_its_memory_until_its_frames_are_sent() {
     let (nowhere, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
     // Its QEMU is killed, and another begins.
     world.a = FrontEnd::prepare(nowhere, Options::default()).expect("memory");
-    world.turns();
+    // A process that another test starts may have its socket a moment longer.
+    let gone = |world: &mut World| {
+        world.server.switch().ports().next().is_some_and(|port| port.device().is_none())
+    };
+    world.until(gone);
     let connect = move || FrontEnd::connect(&socket, Options::default()).expect("connected");
     let next = std::thread::spawn(connect);
     for _ in 0..20 {
