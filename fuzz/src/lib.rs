@@ -16,6 +16,7 @@
 //! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
 //! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
 //! | [`hosts`] | what other hosts send to it, how they call and answer |
+//! | [`lent`] | frames that hosts are sent from where they lie, whatever guest and host do meanwhile |
 //! | [`vsock`] | its sockets between machines: packets, and what programs of the host say |
 
 pub mod cache;
@@ -23,6 +24,7 @@ pub mod channel;
 pub mod config;
 pub mod fabric;
 pub mod hosts;
+pub mod lent;
 pub mod protocol;
 pub mod segment;
 pub mod switch;
@@ -36,7 +38,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("segment", segment::target),
     ("channel", channel::target),
     ("fabric", fabric::target),
@@ -50,6 +52,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("switch-vsock", vsock::packets),
     ("switch-hosts", hosts::messages),
     ("switch-handshakes", hosts::handshakes),
+    ("switch-lent", lent::lent),
 ];
 
 /// How long one run of a target may take. Those that wait for a peer do so for half a second, some

@@ -16,6 +16,7 @@ mod libvirt;
 mod migrate;
 mod pairs;
 mod possession;
+mod rxe;
 mod segments;
 mod servers;
 mod sriov;

@@ -70,6 +70,10 @@ impl Switch {
         let Some(Link::Guest(seat)) = self.port(index).map(|port| &port.link) else { return };
         if !seat.watch(&self.poller, what) {
             self.rests.add(what, self.clock.now + EXHAUSTED);
+        } else if let Token::FrontEnd(index) = what {
+            // What it has said already is not reported again.
+            self.tell();
+            self.hear(index);
         }
     }
 
@@ -100,7 +104,7 @@ impl Switch {
         frame[HEADER + 12..HEADER + 12 + rarp.len()].copy_from_slice(&rarp);
         frame[HEADER + ETHERNET + 8..HEADER + ETHERNET + 14].copy_from_slice(&mac);
         frame[HEADER + ETHERNET + 18..HEADER + ETHERNET + 24].copy_from_slice(&mac);
-        self.switch(&mut port, 0, &mut frame, &Slices::new());
+        self.switch(&mut port, 0, &mut frame, &Slices::new(), None);
         self.ports[index as usize] = Some(port);
         self.tell();
     }

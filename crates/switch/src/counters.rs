@@ -88,6 +88,8 @@ pub struct Counters {
     pub flooded: u64,
     /// Addresses that were not learned, since it has as many as it may.
     pub unlearned: u64,
+    /// Frames that it was given from where they lay, without a copy: hosts alone.
+    pub in_place: u64,
     /// Large segments that were cut for it.
     pub cut: u64,
     /// Kicks that were heard.

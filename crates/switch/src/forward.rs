@@ -4,10 +4,12 @@
 
 mod give;
 mod hosts;
+mod loans;
 
 use crate::counters::Reason;
 use crate::fdb::Learned;
 use crate::filter::Spoofed;
+use crate::loan::{Lender, Ticket};
 use crate::port::{Link, Port, header_len};
 use crate::ring::{Broken, Memory, Ring, Slices};
 use crate::switch::{Sender, Switch};
@@ -31,6 +33,19 @@ struct Frame<'a, 'm> {
     /// The rest of it, in the sender's memory.
     rest: &'a Slices<'m>,
     offload: Offload,
+    /// It may be lent.
+    lender: Option<&'a Lender<'a>>,
+    /// It was.
+    lent: bool,
+}
+
+/// What came of a frame.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moved {
+    /// What its bytes cost.
+    cost: usize,
+    /// It is being sent from where it lies.
+    lent: bool,
 }
 
 /// What a turn found.
@@ -81,6 +96,9 @@ impl Switch {
         let Some(device) = port.device_mut() else { return asleep };
         let agreed = device.features();
         let (memory, enabled) = (Arc::clone(&device.memory), device.is_enabled(number.into()));
+        // Nothing is lent but to other hosts.
+        let lends = device.lends && enabled && !self.hosts.is_empty();
+        let lends = lends.then(|| (Arc::clone(&device.loans), Arc::clone(&self.desk)));
         let Some(queue) = device.queues.get_mut(usize::from(number)) else { return asleep };
         let Some(mut ring) = queue.ring.take() else {
             queue.awake = false;
@@ -96,8 +114,19 @@ impl Switch {
                 Ok(Some(head)) => {
                     frames += 1;
                     cost += PER_FRAME + chain.count() * PER_PIECE;
-                    cost += self.send(port, number, &mut chain, header_len(agreed), enabled);
-                    ring.complete(&memory, head, 0);
+                    let lender = lends.as_ref().map(|(device, desk)| {
+                        let ticket =
+                            Ticket { port: port.index, queue: number, number: ring.number() };
+                        Lender { memory: &memory, device, ticket, desk }
+                    });
+                    let header = header_len(agreed);
+                    let moved = self.send(port, (number, enabled), &mut chain, header, &lender);
+                    cost += moved.cost;
+                    if moved.lent {
+                        ring.lend(head);
+                    } else {
+                        ring.complete(&memory, head, 0);
+                    }
                 }
                 Ok(None) => break Ok(()),
                 Err(broken) => break Err(broken),
@@ -170,30 +199,30 @@ impl Switch {
         }
     }
 
-    /// Sends one chain of a guest. Returns what its bytes cost.
+    /// Sends one chain of a guest.
     #[inline]
     fn send(
         &mut self,
         port: &mut Port,
-        queue: u16,
+        (queue, enabled): (u16, bool),
         chain: &mut Slices<'_>,
         header: usize,
-        enabled: bool,
-    ) -> usize {
+        lender: &Option<Lender<'_>>,
+    ) -> Moved {
         let mut bytes = [0; HEADER + FRONT];
         // A header without a number of buffers is two bytes shorter.
         let short = HEADER - header;
         let got = chain.take_front(&mut bytes[short..]);
         bytes.copy_within(short..HEADER, 0);
-        let Some(front) = bytes.get_mut(..short + got) else { return 0 };
+        let Some(front) = bytes.get_mut(..short + got) else { return Moved::default() };
         if !enabled {
             port.counters.drop_sent(Reason::QueueDisabled);
-            return 0;
+            return Moved::default();
         }
-        self.switch(port, queue, front, chain)
+        self.switch(port, queue, front, chain, lender.as_ref())
     }
 
-    /// Sends a frame behind a header: `front`, and then `rest`. Returns what its bytes cost.
+    /// Sends a frame behind a header: `front`, and then `rest`.
     #[inline]
     pub(crate) fn switch(
         &mut self,
@@ -201,7 +230,8 @@ impl Switch {
         queue: u16,
         front: &mut [u8],
         rest: &Slices<'_>,
-    ) -> usize {
+        lender: Option<&Lender<'_>>,
+    ) -> Moved {
         let len = (front.len() + rest.len()).saturating_sub(HEADER);
         port.counters.sent_frames += 1;
         port.counters.sent_bytes += len as u64;
@@ -212,7 +242,7 @@ impl Switch {
             Ok(admitted) => admitted,
             Err(reason) => {
                 port.counters.drop_sent(reason);
-                return len;
+                return Moved { cost: len, lent: false };
             }
         };
         if let Some(header) = front.first_chunk_mut() {
@@ -221,8 +251,9 @@ impl Switch {
         if port.traced {
             self.tracer.note(port.index, true, front, rest);
         }
-        let mut frame = Frame { key: port.config.key, front, rest, offload };
-        match destination {
+        let key = port.config.key;
+        let mut frame = Frame { key, front, rest, offload, lender, lent: false };
+        let cost = match destination {
             Some(to) if to == port.index => {
                 port.counters.drop_sent(Reason::SamePort);
                 len
@@ -232,7 +263,8 @@ impl Switch {
                 len
             }
             None => self.flood(port, queue, &mut frame) * (len + PER_FRAME),
-        }
+        };
+        Moved { cost, lent: frame.lent }
     }
 
     /// May this frame be sent, and to which port? `None`: to all of its segment. And what is still
@@ -359,7 +391,7 @@ impl Switch {
             match read {
                 Ok(Some(len)) => {
                     if let Some(front) = buffer.get_mut(..len) {
-                        self.switch(&mut port, 0, front, &Slices::new());
+                        self.switch(&mut port, 0, front, &Slices::new(), None);
                     }
                 }
                 Ok(None) => break,

@@ -8,7 +8,7 @@ use crate::ring::{Memory, Region};
 use crate::vhost::message::{Head, Request};
 use crate::wire::features;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -40,6 +40,8 @@ pub struct Options {
     pub protocol: u64,
     /// Enables queues before it says its features, as QEMU does.
     pub enables_first: bool,
+    /// Its memory cannot be cut short, as of QEMU's `memory-backend-memfd`.
+    pub sealed: bool,
 }
 
 impl Options {
@@ -56,7 +58,7 @@ impl Default for Options {
         let features = features::OFFERED & !features::LOG_ALL;
         // Several queues, and answers where there are none.
         let protocol = 1 << 0 | 1 << 3;
-        Self { features, size: 256, pairs: 1, protocol, enables_first: true }
+        Self { features, size: 256, pairs: 1, protocol, enables_first: true, sealed: true }
     }
 }
 
@@ -130,10 +132,13 @@ impl FrontEnd {
     /// Those of the system.
     pub fn prepare(socket: UnixStream, options: Options) -> io::Result<Self> {
         socket.set_read_timeout(Some(Duration::from_secs(20)))?;
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC)?;
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let count = 2 * options.pairs;
         let bytes = Half::bytes(options.size) * u64::from(count);
         ftruncate(&file, bytes)?;
+        if options.sealed {
+            fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        }
         let region = Region::new(&file, 0, GUEST, bytes, USER);
         let region = region.map_err(|error| io::Error::other(error.to_string()))?;
         let memory = Memory::new(vec![Arc::new(region)], None);

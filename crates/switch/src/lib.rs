@@ -13,6 +13,7 @@
 //! | [`closer`] | closing what others have sent, in a thread of its own |
 //! | [`vsock`] | sockets between machines |
 //! | [`hosts`], [`secret`] | other hosts whose machines belong to the same segments; what they have in common |
+//! | [`loan`] | machines' memory that is sent to them where it is, until it is given back |
 //! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
 //! | [`config`], [`places`], [`reload`] | the TOML file; sockets and tap devices; another file while it runs |
 //! | [`mod@log`] | log lines |
@@ -41,6 +42,7 @@ pub mod filter;
 pub mod forward;
 pub mod front_end;
 pub mod hosts;
+pub mod loan;
 pub mod log;
 pub mod metrics;
 pub mod offload;

@@ -7,6 +7,7 @@ use anyhow::{Context, Error, Result, bail};
 use clap::Parser;
 use ginnel_switch::args::{Ask, Cli, Command};
 use ginnel_switch::config::{Config, FabricConfig};
+use ginnel_switch::hosts::libfabric;
 use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::secret::Secret;
 use ginnel_switch::{control, log, metrics, server::Server, trace};
@@ -16,6 +17,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // First: there are no threads yet.
+    libfabric::forget_registrations();
     let cli = Cli::parse();
     let done = match &cli.command {
         Some(command) => run(command),

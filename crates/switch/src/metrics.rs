@@ -98,13 +98,14 @@ pub fn text(status: &Status) -> String {
 /// Other hosts.
 fn hosts(line: &mut dyn FnMut(String), status: &Status) {
     type Count = fn(&HostStatus) -> u64;
-    let counts: [(&str, &str, &str, Count); 8] = [
+    let counts: [(&str, &str, &str, Count); 9] = [
         ("up", "gauge", "Do frames go to the host?", |one| u64::from(one.state == "up")),
         ("connections_total", "counter", "Connections with the host", |one| one.connections),
         ("sent_frames_total", "counter", "Frames that the host sent here", |one| one.sent_frames),
         ("sent_bytes_total", "counter", "Their bytes", |one| one.sent_bytes),
         ("received_frames_total", "counter", "Frames for the host", |one| one.received_frames),
         ("received_bytes_total", "counter", "Their bytes", |one| one.received_bytes),
+        ("in_place_frames_total", "counter", "Of those, without a copy", |one| one.in_place_frames),
         ("flooded_frames_total", "counter", "Frames of it for a whole segment", |one| one.flooded),
         ("unlearned_addresses_total", "counter", "Addresses above its limit", |one| one.unlearned),
     ];

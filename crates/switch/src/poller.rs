@@ -45,6 +45,8 @@ pub enum Token {
     Reload,
     /// Another configuration is prepared.
     Prepared,
+    /// Memory of a machine came back that was lent.
+    Desk,
 }
 
 impl Token {
@@ -63,6 +65,7 @@ impl Token {
             Self::Host(host) => (10, host, 0),
             Self::Reload => (11, 0, 0),
             Self::Prepared => (12, 0, 0),
+            Self::Desk => (13, 0, 0),
         };
         kind << 48 | u64::from(queue) << 32 | u64::from(port)
     }
@@ -83,6 +86,7 @@ impl Token {
             10 => Self::Host(port),
             11 => Self::Reload,
             12 => Self::Prepared,
+            13 => Self::Desk,
             _ => return None,
         })
     }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// How long a front end waits whose port is still closing things.
 pub const CLOSING: Duration = Duration::from_millis(10);
+/// How long a front end waits whose guest's memory is being sent from where it lies.
+pub const LENDING: Duration = Duration::from_millis(1);
 /// How long nobody is let in when that did not work.
 pub const EXHAUSTED: Duration = Duration::from_millis(100);
 

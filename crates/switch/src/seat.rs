@@ -4,13 +4,13 @@
 use crate::closer::Closer;
 use crate::log;
 use crate::poller::{Poller, Token};
-use crate::rests::{CLOSING, EXHAUSTED};
-use crate::vhost::{Connection, Device, Done, Limits, Model};
+use crate::rests::{CLOSING, EXHAUSTED, LENDING};
+use crate::vhost::{Connection, Device, Done, Incoming, Limits, Model};
 use ginnel_ivshmem::doorbell::Ringer;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Descriptors of one front end that wait to be closed before it is heard further.
@@ -33,6 +33,10 @@ pub struct Seat {
     closer: Arc<Closer>,
     /// The front end's connection, and the device that it has set up.
     pub peer: Option<(Connection, Device)>,
+    /// What it said, and must wait.
+    postponed: Option<Incoming>,
+    /// Frames of the last front end's guest that are still being sent from where they lie.
+    former: Weak<()>,
 }
 
 /// What came of somebody's connecting.
@@ -81,7 +85,8 @@ impl Seat {
     ) -> Result<Self, Errno> {
         poller.watch(&listener, Token::Listen(number))?;
         let (name, closer, listener) = (name.to_owned(), Arc::default(), Some(listener));
-        Ok(Self { name, number, model, limits, listener, closer, peer: None })
+        let (peer, postponed, former) = (None, None, Weak::new());
+        Ok(Self { name, number, model, limits, listener, closer, peer, postponed, former })
     }
 
     /// The next front end finds these; the name holds at once.
@@ -102,7 +107,8 @@ impl Seat {
     pub fn accept(&mut self, poller: &Poller) -> Accepted {
         self.closer.go_on();
         let Some(listener) = &self.listener else { return Accepted::Nobody };
-        if self.closer.waiting() > 0 {
+        // What is being sent may be the next one's memory too: QEMU connects again for one guest.
+        if self.closer.waiting() > 0 || self.former.strong_count() > 0 {
             poller.forget(listener);
             return Accepted::Later(CLOSING);
         }
@@ -143,11 +149,19 @@ impl Seat {
             poller.forget(&*connection);
             return Heard::Later(CLOSING);
         }
-        let message = match connection.receive() {
-            Ok(Some(message)) => message,
-            Ok(None) => return Heard::Nothing,
-            Err(over) => return Heard::Over(over.to_string()),
-        };
+        let message =
+            match self.postponed.take().map_or_else(|| connection.receive(), |one| Ok(Some(one))) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Heard::Nothing,
+                Err(over) => return Heard::Over(over.to_string()),
+            };
+        if device.must_wait(message.head.request) {
+            device.lends = false;
+            self.postponed = Some(message);
+            poller.forget(&*connection);
+            return Heard::Later(LENDING);
+        }
+        device.lends = true;
         let (request, need_reply) = (message.head.request, message.head.need_reply);
         match device.handle(message, ringer) {
             Ok(mut done) => {
@@ -167,6 +181,7 @@ impl Seat {
     /// Serves its front end no further. False where there is none.
     pub fn leave(&mut self, poller: &Poller, why: &str) -> bool {
         let Some((connection, mut device)) = self.peer.take() else { return false };
+        (self.postponed, self.former) = (None, Arc::downgrade(&device.loans));
         // Somebody else may hold the socket too.
         poller.forget(&connection);
         connection.end();

@@ -153,6 +153,7 @@ impl Server {
             }
         }
         self.switch.keep_hosts();
+        self.switch.pass_on_memory();
         let now = self.switch.clock.seconds;
         if events.is_empty() && u64::from(now - self.aged) >= HOUSEKEEPING.as_secs() {
             self.aged = now;
@@ -200,6 +201,7 @@ impl Server {
             Token::Host(host) => self.switch.host_rang(host as usize),
             Token::Reload => self.asked(),
             Token::Prepared => self.hear_of_reloads(),
+            Token::Desk => self.switch.hear_of_loans(),
             Token::Signal | Token::Door(_) | Token::Stream(_) => {}
         }
     }

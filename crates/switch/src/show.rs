@@ -91,6 +91,10 @@ fn hosts(status: &Status) -> String {
             &format!("{count} hosts, {up} of them up; this one is {at}; messages are {sealed}\n");
     }
     for host in &status.hosts {
+        if host.received_frames > 0 {
+            let (name, all, some) = (&host.name, host.received_frames, host.in_place_frames);
+            text += &format!("host {name}: was given {all} frames, {some} without a copy\n");
+        }
         if let Some(trouble) = &host.trouble {
             text += &format!("host {} ({}): {trouble}\n", host.name, host.state);
         }

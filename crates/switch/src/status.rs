@@ -66,6 +66,9 @@ pub struct HostStatus {
     pub received_frames: u64,
     /// See above.
     pub received_bytes: u64,
+    /// Those of them that it was given from where they lay, without a copy.
+    #[serde(default)]
+    pub in_place_frames: u64,
     /// Messages of this connection in which it sent them, and was given them.
     pub sent_messages: u64,
     /// See above.
@@ -261,6 +264,7 @@ fn host(host: &Host) -> HostStatus {
         sent_bytes: count.sent_bytes,
         received_frames: count.received_frames,
         received_bytes: count.received_bytes,
+        in_place_frames: count.in_place,
         sent_messages: link.map_or(0, |link| link.received),
         received_messages: link.map_or(0, |link| link.sent),
         dropped: reasons(&count.dropped),

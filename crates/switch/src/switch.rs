@@ -4,11 +4,13 @@
 //! [`crate::attach`] lets front ends in and out, [`crate::server`] is the loop.
 
 use crate::clock::Clock;
+use crate::closer::Closer;
 use crate::config::{Config, VsockConfig};
 use crate::fdb::Fdb;
 use crate::hosts::Hosts;
+use crate::loan::Desk;
 use crate::places::Places;
-use crate::poller::Poller;
+use crate::poller::{Poller, Token};
 use crate::port::Port;
 use crate::reload::Reloads;
 use crate::rests::Rests;
@@ -67,6 +69,12 @@ pub struct Switch {
     pub(crate) cuts: usize,
     /// Other hosts.
     pub hosts: Hosts,
+    /// Where machines' memory comes back that was lent to them, …
+    pub(crate) desk: Arc<Desk>,
+    /// … and who unmaps it where nobody else has it any more.
+    pub(crate) closer: Arc<Closer>,
+    /// Machines' memory may be another since devices were told of it.
+    pub(crate) memory_changed: bool,
 }
 
 impl Switch {
@@ -77,8 +85,13 @@ impl Switch {
     pub fn new(config: &Config, room: &Arc<Room>, poller: Poller) -> anyhow::Result<Self> {
         let hosts = Hosts::new(config, &poller).context("other hosts")?;
         let reloads = Reloads::new(&poller)?;
+        let desk = Desk::new()?;
+        poller.watch(&*desk, Token::Desk)?;
         let mut switch = Self {
             hosts,
+            desk,
+            closer: Arc::default(),
+            memory_changed: true,
             ports: Vec::new(),
             segments: HashMap::new(),
             fdb: Fdb::default(),
@@ -126,6 +139,7 @@ impl Switch {
     /// Looks at this port's queues anew: which are looked at, and which can be received into.
     pub(crate) fn relist(&mut self, index: u32) {
         self.awake.retain(|sender| sender.port != index);
+        self.memory_changed = true;
         let Some(port) = self.ports.get_mut(index as usize).and_then(Option::as_mut) else {
             return;
         };

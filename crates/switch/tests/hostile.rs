@@ -90,7 +90,8 @@ fn a_receiver_that_offers_nonsense_breaks_its_own_queue() {
 fn memory_that_goes_away_takes_its_port_along() {
     let mut all = Bystanders::new();
     for busy in [false, true] {
-        let mut evil = all.evil();
+        let cuttable = Options { sealed: false, ..Options::default() };
+        let mut evil = all.lab.guest("evil", cuttable);
         talk((&mut evil, 3), (&mut all.a, 1));
         if busy {
             for n in 0..100 {

@@ -1,7 +1,7 @@
 //! Other hosts that lie, are silent, or take nothing: they harm nobody but their own connection.
 
 use crate::common::fabric::{Net, secret};
-use crate::common::{Lab, PATIENCE, frame, mac, talk};
+use crate::common::{ALL, Lab, PATIENCE, alone, frame, mac, next, talk};
 use ginnel_switch::config::Provider;
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::hosts::handshake::{self, CALL, Keys};
@@ -341,4 +341,28 @@ fn a_host_that_takes_nothing_holds_up_nobody_and_what_is_dropped_is_counted() {
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(all.lab.host("h1").state, "up");
+}
+
+#[test]
+fn a_guest_that_cuts_its_memory_short_ends_nobody_where_the_library_is_loaded() {
+    let Some(net) = Net::new() else { return };
+    let test =
+        "hostile_hosts::a_guest_that_cuts_its_memory_short_ends_nobody_where_the_library_is_loaded";
+    // Of what a process of its own loads first and last depends who handles signals.
+    if !alone(test) {
+        return;
+    }
+    let labs = net.hosts(&["[port.a]\n[port.evil]\n", "[port.a]\n"], None);
+    for (n, lab) in labs.iter().enumerate() {
+        lab.until_host(&format!("h{}", 2 - n), |host| !host.keys.is_empty());
+    }
+    let [mut a, mut b] = [0, 1].map(|n: usize| labs[n].guest("a", Options::default()));
+    talk((&mut a, 1), (&mut b, 2));
+    let evil = labs[0].guest("evil", Options { sealed: false, ..Options::default() });
+    rustix::fs::ftruncate(&evil.file, 0).expect("cut");
+    assert!(a.send(1, &frame(ALL, mac(1), 50, 1)));
+    let port = labs[0].until("evil", |port| port.state == "waiting");
+    assert!(port.trouble.is_some_and(|why| why.contains("cut short")));
+    assert!(next(&mut b).is_some());
+    talk((&mut a, 1), (&mut b, 2));
 }

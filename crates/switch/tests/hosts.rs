@@ -29,147 +29,155 @@ fn know(labs: &[Lab]) {
 
 #[test]
 fn frames_reach_all_hosts_once_and_those_for_one_reach_that_one() {
-    let Some(net) = Net::new() else { return };
-    let labs = net.hosts(&[ONE; 3], None);
-    know(&labs);
-    let [mut a, mut b, mut c] = guests(&labs, [Options::default(); 3]);
-    talk((&mut a, 1), (&mut b, 2));
-    assert_eq!(next(&mut c), Some(frame(ALL, mac(1), 50, 1)));
-    for guest in [&mut a, &mut b, &mut c] {
-        quiet(guest);
-    }
-    // To one who was not heard yet: to all, and nobody sends it on.
-    let unknown = frame(mac(9), mac(1), 50, 3);
-    assert!(a.send(1, &unknown));
-    assert_eq!((next(&mut b).as_ref(), next(&mut c).as_ref()), (Some(&unknown), Some(&unknown)));
-    quiet(&mut a);
-    let known = |lab: &Lab| -> Vec<_> {
-        lab.addresses().into_iter().map(|one| (one.mac, one.port)).collect()
-    };
-    let at = |n: u8, port: &str| (format!("52:54:00:00:00:0{n}"), port.to_owned());
-    assert_eq!(known(&labs[0]), [at(1, "a"), at(2, "@h2")]);
-    assert_eq!(known(&labs[1]), [at(1, "@h1"), at(2, "a")]);
-    assert_eq!(labs[0].host("h2").received_frames, 2);
-    assert_eq!(labs[1].host("h1").sent_frames, 2);
-    // A machine that moves to another host is found there.
-    assert!(c.send(1, &frame(ALL, mac(2), 50, 5)));
-    assert!(next(&mut a).is_some() && next(&mut b).is_some());
-    assert!(a.send(1, &frame(mac(2), mac(1), 50, 6)));
-    assert_eq!(next(&mut c), Some(frame(mac(2), mac(1), 50, 6)));
-    quiet(&mut b);
+    Net::each(|net| {
+        let labs = net.hosts(&[ONE; 3], None);
+        know(&labs);
+        let [mut a, mut b, mut c] = guests(&labs, [Options::default(); 3]);
+        talk((&mut a, 1), (&mut b, 2));
+        assert_eq!(next(&mut c), Some(frame(ALL, mac(1), 50, 1)));
+        for guest in [&mut a, &mut b, &mut c] {
+            quiet(guest);
+        }
+        // To one who was not heard yet: to all, and nobody sends it on.
+        let unknown = frame(mac(9), mac(1), 50, 3);
+        assert!(a.send(1, &unknown));
+        assert_eq!(
+            (next(&mut b).as_ref(), next(&mut c).as_ref()),
+            (Some(&unknown), Some(&unknown))
+        );
+        quiet(&mut a);
+        let known = |lab: &Lab| -> Vec<_> {
+            lab.addresses().into_iter().map(|one| (one.mac, one.port)).collect()
+        };
+        let at = |n: u8, port: &str| (format!("52:54:00:00:00:0{n}"), port.to_owned());
+        assert_eq!(known(&labs[0]), [at(1, "a"), at(2, "@h2")]);
+        assert_eq!(known(&labs[1]), [at(1, "@h1"), at(2, "a")]);
+        assert_eq!(labs[0].host("h2").received_frames, 2);
+        assert_eq!(labs[1].host("h1").sent_frames, 2);
+        // A machine that moves to another host is found there.
+        assert!(c.send(1, &frame(ALL, mac(2), 50, 5)));
+        assert!(next(&mut a).is_some() && next(&mut b).is_some());
+        assert!(a.send(1, &frame(mac(2), mac(1), 50, 6)));
+        assert_eq!(next(&mut c), Some(frame(mac(2), mac(1), 50, 6)));
+        quiet(&mut b);
+    });
 }
 
 #[test]
 fn segments_are_apart_and_only_those_asked_for_cross() {
-    let Some(net) = Net::new() else { return };
-    let ports = "[port.a]\nkey = 1\n[port.b]\nkey = 2\n[port.c]\nkey = 3\n";
-    let keys = |n, keys: &str| {
-        let text =
-            net.text(n, 2, None).replace("[fabric]\n", &format!("[fabric]\nkeys = {keys}\n"));
-        Lab::new(&format!("{ports}{text}"))
-    };
-    let labs = [keys(1, "[1, 2]"), keys(2, "[1, 3]")];
-    know(&labs);
-    assert_eq!(labs[0].host("h2").keys, [1]);
-    let guests = |name: &str| [0, 1].map(|n: usize| labs[n].guest(name, Options::default()));
-    let ([mut a, mut far], [mut b, mut not], [mut c, mut nor]) =
-        (guests("a"), guests("b"), guests("c"));
-    talk((&mut a, 1), (&mut far, 2));
-    for from in [&mut b, &mut c, &mut not, &mut nor] {
-        assert!(from.send(1, &frame(ALL, mac(1), 50, 1)));
-    }
-    for guest in [&mut a, &mut b, &mut c, &mut far, &mut not, &mut nor] {
-        quiet(guest);
-    }
-    assert_eq!(labs[0].port("b").dropped.get("nobody_there"), Some(&1));
+    Net::each(|net| {
+        let ports = "[port.a]\nkey = 1\n[port.b]\nkey = 2\n[port.c]\nkey = 3\n";
+        let keys = |n, keys: &str| {
+            let text =
+                net.text(n, 2, None).replace("[fabric]\n", &format!("[fabric]\nkeys = {keys}\n"));
+            Lab::new(&format!("{ports}{text}"))
+        };
+        let labs = [keys(1, "[1, 2]"), keys(2, "[1, 3]")];
+        know(&labs);
+        assert_eq!(labs[0].host("h2").keys, [1]);
+        let guests = |name: &str| [0, 1].map(|n: usize| labs[n].guest(name, Options::default()));
+        let ([mut a, mut far], [mut b, mut not], [mut c, mut nor]) =
+            (guests("a"), guests("b"), guests("c"));
+        talk((&mut a, 1), (&mut far, 2));
+        for from in [&mut b, &mut c, &mut not, &mut nor] {
+            assert!(from.send(1, &frame(ALL, mac(1), 50, 1)));
+        }
+        for guest in [&mut a, &mut b, &mut c, &mut far, &mut not, &mut nor] {
+            quiet(guest);
+        }
+        assert_eq!(labs[0].port("b").dropped.get("nobody_there"), Some(&1));
+    });
 }
 
 #[test]
 fn every_length_crosses_whole() {
-    let Some(net) = Net::new() else { return };
-    let place = tempfile::tempdir().expect("a directory");
-    let labs = net.hosts(&[ONE; 2], Some(&secret(place.path(), "0123456789abcdef")));
-    know(&labs);
-    let [mut a, mut b] = guests(&labs, [Options::default(); 2]);
-    talk((&mut a, 1), (&mut b, 2));
-    for len in (0..200).chain([1486, 1500, 2000, 2034, 9000, 65000]) {
-        let sent = frame(mac(2), mac(1), len, len as u8);
-        assert!(a.send(1, &sent));
-        assert_eq!(next(&mut b).as_ref(), Some(&sent), "{len} bytes");
-    }
-    // Many at once, which go together.
-    for round in 0..20u8 {
-        for n in 0..100 {
-            assert!(a.send(1, &frame(mac(2), mac(1), 400, n)));
+    Net::each(|net| {
+        let place = tempfile::tempdir().expect("a directory");
+        let labs = net.hosts(&[ONE; 2], Some(&secret(place.path(), "0123456789abcdef")));
+        know(&labs);
+        let [mut a, mut b] = guests(&labs, [Options::default(); 2]);
+        talk((&mut a, 1), (&mut b, 2));
+        for len in (0..200).chain([1486, 1500, 2000, 2034, 9000, 65000]) {
+            let sent = frame(mac(2), mac(1), len, len as u8);
+            assert!(a.send(1, &sent));
+            assert_eq!(next(&mut b).as_ref(), Some(&sent), "{len} bytes");
         }
-        for n in 0..100 {
-            assert_eq!(next(&mut b), Some(frame(mac(2), mac(1), 400, n)), "{round}");
+        // Many at once, which go together.
+        for round in 0..20u8 {
+            for n in 0..100 {
+                assert!(a.send(1, &frame(mac(2), mac(1), 400, n)));
+            }
+            for n in 0..100 {
+                assert_eq!(next(&mut b), Some(frame(mac(2), mac(1), 400, n)), "{round}");
+            }
         }
-    }
-    let host = labs[1].host("h1");
-    assert!(host.sent_messages < host.sent_frames, "{host:?}");
+        let host = labs[1].host("h1");
+        assert!(host.sent_messages < host.sent_frames, "{host:?}");
+    });
 }
 
 #[test]
 fn segments_of_tcp_cross_whole_and_are_cut_there_for_whom_takes_none() {
-    let Some(net) = Net::new() else { return };
-    let labs = net.hosts(&["[port.a]\n", "[port.a]\n[port.b]\n"], None);
-    know(&labs);
-    let plain = Options { features: features::VERSION_1, ..Options::default() };
-    let [mut a, mut b] = guests(&labs, [Options::default(), plain]);
-    let mut c = labs[1].guest("b", Options::default());
-    talk((&mut b, 2), (&mut a, 1));
-    assert!(next(&mut c).is_some());
-    talk((&mut c, 3), (&mut a, 1));
-    assert!(next(&mut b).is_some());
-    let mut large = frame(mac(3), mac(1), 40 + 60000, 7);
-    large[12..14].copy_from_slice(&[8, 0]);
-    large[14..34]
-        .copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    large[46..48].copy_from_slice(&[0x50, 0x10]);
-    let header = [1, 1, 54, 0, 0xe8, 3, 34, 0, 16, 0, 0, 0];
-    assert!(a.send_with(1, &header, &large));
-    let got = c.wait_with(0, PATIENCE).expect("it came");
-    assert_eq!((&got[..10], &got[12..]), (&header[..10], &large[..]));
-    large[5] = 2;
-    assert!(a.send_with(1, &header, &large));
-    let pieces: Vec<_> = (0..60).map(|_| next(&mut b).expect("a segment")).collect();
-    assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), [1054; 60]);
-    assert_eq!((labs[0].host("h2").received_frames, labs[1].port("a").cut), (4, 1));
+    Net::each(|net| {
+        let labs = net.hosts(&["[port.a]\n", "[port.a]\n[port.b]\n"], None);
+        know(&labs);
+        let plain = Options { features: features::VERSION_1, ..Options::default() };
+        let [mut a, mut b] = guests(&labs, [Options::default(), plain]);
+        let mut c = labs[1].guest("b", Options::default());
+        talk((&mut b, 2), (&mut a, 1));
+        assert!(next(&mut c).is_some());
+        talk((&mut c, 3), (&mut a, 1));
+        assert!(next(&mut b).is_some());
+        let mut large = frame(mac(3), mac(1), 40 + 60000, 7);
+        large[12..14].copy_from_slice(&[8, 0]);
+        large[14..34]
+            .copy_from_slice(&[0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        large[46..48].copy_from_slice(&[0x50, 0x10]);
+        let header = [1, 1, 54, 0, 0xe8, 3, 34, 0, 16, 0, 0, 0];
+        assert!(a.send_with(1, &header, &large));
+        let got = c.wait_with(0, PATIENCE).expect("it came");
+        assert_eq!((&got[..10], &got[12..]), (&header[..10], &large[..]));
+        large[5] = 2;
+        assert!(a.send_with(1, &header, &large));
+        let pieces: Vec<_> = (0..60).map(|_| next(&mut b).expect("a segment")).collect();
+        assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), [1054; 60]);
+        assert_eq!((labs[0].host("h2").received_frames, labs[1].port("a").cut), (4, 1));
+    });
 }
 
 #[test]
 fn a_host_that_dies_is_forgotten_and_found_again() {
-    let Some(net) = Net::new() else { return };
-    let place = tempfile::tempdir().expect("a directory");
-    let file = secret(place.path(), "0123456789abcdef");
-    let mut labs = net.hosts(&[ONE; 2], Some(&file));
-    let mut texts = Vec::new();
-    for n in 1..=2 {
-        texts.push(format!("{ONE}{}", net.text(n, 2, Some(&file))));
-    }
-    // Whether it is the one that calls, or the one that answers.
-    for (lives, dies) in [(0, 1), (1, 0)] {
-        know(&labs);
-        let options = Options::default();
-        let [mut one, mut two] = [lives, dies].map(|n: usize| labs[n].guest("a", options));
-        talk((&mut one, 1), (&mut two, 2));
-        let began = Instant::now();
-        drop(two);
-        labs[dies].stop();
-        let name = format!("h{}", dies + 1);
-        let host = labs[lives].until_host(&name, |host| host.state == "down");
-        assert!(host.trouble.is_some() && host.keys.is_empty(), "{host:?}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-        assert!(labs[lives].addresses().iter().all(|one| one.port == "a"));
-        assert!(one.send(1, &frame(ALL, mac(1), 50, 1)));
-        labs[lives].until("a", |port| port.dropped.contains_key("nobody_there"));
-        labs[dies].start(&texts[dies]);
-        labs[lives].until_host(&name, |host| host.state == "up" && host.connections >= 2);
-        know(&labs);
-        let mut two = labs[dies].guest("a", options);
-        talk((&mut one, 1), (&mut two, 2));
-    }
+    Net::each(|net| {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = secret(place.path(), "0123456789abcdef");
+        let mut labs = net.hosts(&[ONE; 2], Some(&file));
+        let mut texts = Vec::new();
+        for n in 1..=2 {
+            texts.push(format!("{ONE}{}", net.text(n, 2, Some(&file))));
+        }
+        // Whether it is the one that calls, or the one that answers.
+        for (lives, dies) in [(0, 1), (1, 0)] {
+            know(&labs);
+            let options = Options::default();
+            let [mut one, mut two] = [lives, dies].map(|n: usize| labs[n].guest("a", options));
+            talk((&mut one, 1), (&mut two, 2));
+            let began = Instant::now();
+            drop(two);
+            labs[dies].stop();
+            let name = format!("h{}", dies + 1);
+            let host = labs[lives].until_host(&name, |host| host.state == "down");
+            assert!(host.trouble.is_some() && host.keys.is_empty(), "{host:?}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+            assert!(labs[lives].addresses().iter().all(|one| one.port == "a"));
+            assert!(one.send(1, &frame(ALL, mac(1), 50, 1)));
+            labs[lives].until("a", |port| port.dropped.contains_key("nobody_there"));
+            labs[dies].start(&texts[dies]);
+            labs[lives].until_host(&name, |host| host.state == "up" && host.connections >= 2);
+            know(&labs);
+            let mut two = labs[dies].guest("a", options);
+            talk((&mut one, 1), (&mut two, 2));
+        }
+    });
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::read::Reader;
 use super::{ConfigError, MAX_MACS, PortConfig, check_name};
+use crate::hosts::message::MESSAGE;
 use crate::secret::Secret;
+use crate::wire::LONGEST;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +18,10 @@ pub const PORT: u16 = 9192;
 pub const MAX_HOSTS: usize = 64;
 /// Addresses that are learned of one host if nothing else is said.
 const MACS: u32 = 16384;
+/// Frames from this length on are sent from where they lie if nothing else is said: those that fill
+/// more than half a message go alone anyway. Shorter ones share messages, which saves more than
+/// their copies cost.
+pub const IN_PLACE: u32 = MESSAGE as u32 / 2;
 
 /// By what messages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,6 +119,9 @@ pub struct FabricConfig {
     pub keys: Option<Vec<u32>>,
     /// Addresses that are learned of one host at most.
     pub macs: u32,
+    /// Frames of so many bytes are sent from where they lie, where that is possible; `None`: all
+    /// are copied.
+    pub in_place: Option<u32>,
     /// The other hosts.
     pub hosts: Vec<HostConfig>,
 }
@@ -139,7 +148,8 @@ impl FabricConfig {
             return Err(format!("a fabric has 1 to {MAX_HOSTS} other hosts"));
         }
         let (provider, secret, keys) = (Provider::default(), None, None);
-        Ok(Self { listen, provider, secret, keys, macs: MACS, hosts })
+        let in_place = Some(IN_PLACE);
+        Ok(Self { listen, provider, secret, keys, macs: MACS, in_place, hosts })
     }
 
     /// Does this segment reach other hosts?
@@ -202,6 +212,18 @@ fn addresses_of(text: &str) -> Result<Vec<SocketAddr>, String> {
     if found.is_empty() { Err(format!("\"{name}\" has no address")) } else { Ok(found) }
 }
 
+/// What [`FabricConfig::in_place`] may be: from what does not lie in the front of a frame, which is
+/// copied, to any frame.
+const SHORTEST: std::ops::RangeInclusive<u32> = 256..=LONGEST as u32;
+
+/// A number of bytes, or `"off"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawInPlace {
+    Bytes(u32),
+    Word(String),
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFabric {
@@ -210,6 +232,7 @@ pub(super) struct RawFabric {
     secret: Option<Spanned<PathBuf>>,
     keys: Option<Vec<u32>>,
     macs: Option<Spanned<u32>>,
+    in_place: Option<Spanned<RawInPlace>>,
     hosts: Spanned<BTreeMap<String, Spanned<String>>>,
 }
 
@@ -242,6 +265,17 @@ impl Reader<'_> {
         let macs = 1..=MAX_MACS;
         fabric.macs = self.number(raw.macs.as_ref(), MACS, macs, "fabric.macs", "addresses")?;
         fabric.keys.clone_from(&raw.keys);
+        if let Some(in_place) = &raw.in_place {
+            fabric.in_place = match in_place.get_ref() {
+                RawInPlace::Bytes(bytes) if SHORTEST.contains(bytes) => Some(*bytes),
+                RawInPlace::Word(word) if word == "off" => None,
+                _ => {
+                    let (least, most) = (SHORTEST.start(), SHORTEST.end());
+                    let problem = format!("must be {least} to {most} bytes, or \"off\"");
+                    return Err(self.wrong(in_place.span(), "fabric.in_place", problem));
+                }
+            };
+        }
         Ok(fabric)
     }
 }

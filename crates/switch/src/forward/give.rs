@@ -19,7 +19,9 @@ impl Switch {
     #[inline]
     pub(super) fn deliver(&mut self, index: u32, from: u32, queue: u16, frame: &mut Frame<'_, '_>) {
         if let Some(place) = crate::hosts::place(index) {
-            return self.hosts.give(place, frame.key, frame.front, frame.rest);
+            let Frame { key, lender, .. } = *frame;
+            frame.lent = self.hosts.give(place, key, frame.front, frame.rest, lender);
+            return;
         }
         let Self { ports, scratch, tracer, touched, ringer, .. } = self;
         let Some(to) = ports.get_mut(index as usize).and_then(Option::as_mut) else { return };
@@ -58,6 +60,14 @@ impl Switch {
 
     /// Tells those guests of their frames to which some were given, and sends hosts theirs.
     pub(crate) fn tell(&mut self) {
+        self.tell_guests();
+        self.tell_hosts();
+        if self.take_back() {
+            self.tell_guests();
+        }
+    }
+
+    fn tell_guests(&mut self) {
         for Sender { port, queue } in self.touched.drain(..) {
             let Some(port) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else {
                 continue;
@@ -70,7 +80,6 @@ impl Switch {
                 port.counters.interrupts += 1;
             }
         }
-        self.tell_hosts();
     }
 }
 

@@ -12,7 +12,7 @@ use crate::log;
 use crate::poller::Token;
 use crate::ring::Slices;
 use crate::switch::Switch;
-use crate::wire::{ETHERNET, HEADER, Mac, Offload, is_group};
+use crate::wire::{ETHERNET, FRONT, HEADER, Mac, Offload, is_group};
 use std::time::Duration;
 
 /// Turns of a connection that has ended.
@@ -121,7 +121,8 @@ impl Switch {
         let index = host.index;
         // Frames of one sender stay in order, and several senders take several queues.
         let queue = front.get(HEADER + 11).map_or(0, |byte| 2 * u16::from(*byte));
-        let mut frame = Frame { key, front, rest: &Slices::new(), offload };
+        let (rest, lender) = (&Slices::new(), None);
+        let mut frame = Frame { key, front, rest, offload, lender, lent: false };
         match to {
             Some(to) => {
                 self.deliver(to, index, queue, &mut frame);
@@ -191,7 +192,7 @@ impl Switch {
         let mut given = 0;
         for place in 0..self.hosts.all.len() {
             if self.hosts.all[place].has(frame.key) {
-                self.hosts.give(place, frame.key, frame.front, frame.rest);
+                self.hosts.give(place, frame.key, frame.front, frame.rest, None);
                 given += 1;
             }
         }
@@ -283,11 +284,16 @@ impl Switch {
             self.fdb.forget(host.index);
         }
         self.hosts = old.replaced(config, &self.poller)?;
+        self.memory_changed = true;
         Ok(())
     }
 
     /// A connection is there.
-    pub(crate) fn made(&mut self, place: usize, link: Link) {
+    pub(crate) fn made(&mut self, place: usize, mut link: Link) {
+        if let Some(bytes) = self.hosts.config.as_ref().and_then(|config| config.in_place) {
+            // What of a frame lies in its front is copied anyway.
+            link.in_place = (bytes as usize).saturating_sub(FRONT);
+        }
         let watched = self.poller.watch(link.wire.bell(), Token::Host(place as u32));
         if let Err(errno) = watched {
             self.hosts.close(place, link, &self.poller);

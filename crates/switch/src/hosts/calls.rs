@@ -13,6 +13,7 @@ mod caller;
 use super::handshake::Keys;
 use super::link::Wire;
 use crate::config::FabricConfig;
+use crate::ring::Region;
 use caller::Caller;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -56,6 +57,8 @@ pub enum News {
 enum Order {
     /// Close a connection. If this host is to call, it calls again.
     Close(usize, Box<dyn Wire>),
+    /// Have devices know this memory of machines, and forget all other.
+    Know(Vec<Arc<Region>>),
 }
 
 /// The thread, as the others see it. It ends when this is dropped.
@@ -109,6 +112,15 @@ impl Calls {
     /// The bell was heard.
     pub fn quiet(&self) {
         quiet(&self.bell);
+    }
+
+    /// Has devices know this memory of machines, and forget all other. That may take its time.
+    pub fn know(&self, regions: Vec<Arc<Region>>) {
+        if let Some(orders) = &self.orders {
+            // Without the thread there is no device either.
+            let _ = orders.send(Order::Know(regions));
+            ring(&self.orders_bell);
+        }
     }
 
     /// Closes a connection of a host; it is called again, if this host is the one to call.

@@ -4,11 +4,17 @@
 //! Nothing here waits. A message that the other host does not take stays in its buffer; when all
 //! buffers are full, frames are refused, and whoever sends them counts it.
 
+mod in_place;
+#[cfg(test)]
+mod tests;
+
 use super::handshake::Keys;
 use super::message::{self, HEAD, MESSAGE, Message, Seals};
-use crate::ring::Slices;
+use crate::loan::{Lender, Loan};
+use crate::ring::{Region, Slices};
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often a host says that it is alive.
@@ -17,6 +23,9 @@ pub const ALIVE: Duration = Duration::from_secs(1);
 pub const SILENCE: Duration = Duration::from_millis(3500);
 /// Messages on their way while more are gathered: what comes meanwhile goes together.
 const AT_ONCE: usize = 2;
+/// How long a machine's memory may be lent: its queue waits for it. A host that takes nothing for
+/// so long is lost.
+pub const LENT: Duration = Duration::from_secs(1);
 
 /// The connection is of no use any more, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +52,23 @@ pub trait Wire: Send + fmt::Debug {
     /// # Errors
     /// [`Lost`].
     fn send(&mut self, index: u32, len: usize) -> Result<bool, Lost>;
+    /// How many pieces of machines' memory a message may have behind its buffer.
+    fn pieces(&self) -> usize {
+        0
+    }
+    /// Can what lies in this region be sent from where it is?
+    fn takes(&self, _region: &Arc<Region>) -> bool {
+        false
+    }
+    /// Sends the first bytes of a buffer, and what is lent behind them: it keeps that until the
+    /// memory is needed no more. False: not now.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    fn send_with(&mut self, index: u32, len: usize, loan: Loan) -> Result<Option<Loan>, Lost>;
+    /// The number of the first message on its way that has something lent, counted from the first
+    /// such one.
+    fn oldest(&self) -> Option<u64>;
     /// Looks what has come, and which buffers are free again.
     ///
     /// # Errors
@@ -69,7 +95,7 @@ pub trait Wire: Send + fmt::Debug {
 }
 
 /// Frames that are gathered in one buffer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Batch {
     index: u32,
     /// Bytes so far.
@@ -77,6 +103,19 @@ struct Batch {
     frames: u32,
     /// It is whole, and waits for room alone.
     sealed: bool,
+    /// The end of its one frame, where that lies.
+    loan: Option<Loan>,
+}
+
+/// What became of a frame that was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// There was no room, as the other host takes too little.
+    Full,
+    /// It was copied.
+    Copied,
+    /// It is sent from where it lies, which was lent.
+    InPlace,
 }
 
 /// A connection.
@@ -91,6 +130,10 @@ pub struct Link {
     /// When the other was heard last, and told last that this host is alive.
     heard: Instant,
     told: Option<Instant>,
+    /// The shortest frame that is sent from where it lies: bytes behind its [front](crate::wire).
+    pub in_place: usize,
+    /// The first loan on its way, and since when it was seen to be the first.
+    waits: Option<(u64, Instant)>,
     /// Messages that were sent, and received.
     pub sent: u64,
     /// See above.
@@ -104,8 +147,9 @@ impl Link {
     /// A new one. `proven`: the other host has shown already that it has the secret.
     #[must_use]
     pub fn new(wire: Box<dyn Wire>, keys: Keys, proven: bool, now: Instant) -> Self {
-        let (seals, batch) = (Seals::new(keys), None);
-        Self { wire, seals, proven, batch, heard: now, told: None, sent: 0, received: 0 }
+        let (seals, batch, in_place) = (Seals::new(keys), None, usize::MAX);
+        let (heard, told, waits) = (now, None, None);
+        Self { wire, seals, proven, batch, heard, told, in_place, waits, sent: 0, received: 0 }
     }
 
     /// Is it shut to all who do not have the secret?
@@ -114,42 +158,59 @@ impl Link {
         self.seals.is_secret()
     }
 
-    /// Puts a frame, behind its header, into the message that is gathered. False: there is no room,
-    /// as the other host takes too little.
+    /// Puts a frame, behind its header, into the message that is gathered, or into one of its own
+    /// if it is long and can be lent.
     ///
     /// # Errors
     /// [`Lost`].
     #[inline]
-    pub fn put(&mut self, key: u32, front: &[u8], rest: &Slices<'_>) -> Result<bool, Lost> {
+    pub fn put(
+        &mut self,
+        key: u32,
+        front: &[u8],
+        rest: &Slices<'_>,
+        lender: Option<&Lender<'_>>,
+    ) -> Result<Put, Lost> {
         let len = front.len() + rest.len();
         let taken = message::taken(len);
+        if let Some(lender) = lender
+            && rest.len() >= self.in_place
+            && self.put_in_place(key, front, rest, lender)?
+        {
+            return Ok(Put::InPlace);
+        }
         let fits = |batch: &Batch| !batch.sealed && batch.len + taken <= MESSAGE;
-        if self.batch.is_some_and(|batch| !fits(&batch)) {
+        if self.batch.as_ref().is_some_and(|batch| !fits(batch)) {
             self.go()?;
         }
-        let batch = match self.batch {
-            Some(batch) if !fits(&batch) => return Ok(false),
+        let batch = match self.batch.take() {
+            Some(batch) if !fits(&batch) => {
+                self.batch = Some(batch);
+                return Ok(Put::Full);
+            }
             Some(batch) => batch,
             None => {
                 if self.wire.sending() >= AT_ONCE {
                     self.wire.look()?;
                 }
-                let Some(index) = self.wire.take() else { return Ok(false) };
-                Batch { index, len: HEAD, frames: 0, sealed: false }
+                let Some(index) = self.wire.take() else { return Ok(Put::Full) };
+                Batch { index, len: HEAD, frames: 0, sealed: false, loan: None }
             }
         };
         let buffer = self.wire.buffer(batch.index);
         let Some(place) = message::put(buffer, batch.len, key, len) else {
             if batch.frames == 0 {
                 self.wire.untake(batch.index);
+            } else {
+                self.batch = Some(batch);
             }
-            return Ok(false);
+            return Ok(Put::Full);
         };
         let (head, tail) = place.split_at_mut(front.len());
         head.copy_from_slice(front);
         rest.copy_to(tail);
         self.batch = Some(Batch { len: batch.len + taken, frames: batch.frames + 1, ..batch });
-        Ok(true)
+        Ok(Put::Copied)
     }
 
     /// Sends what was gathered, or leaves it for when there is room: then more may join it.
@@ -166,13 +227,20 @@ impl Link {
     /// Sends what was gathered, if it can be.
     fn go(&mut self) -> Result<(), Lost> {
         let Some(batch) = &mut self.batch else { return Ok(()) };
-        let Batch { index, len, frames, sealed } = *batch;
-        if !sealed {
+        let (index, len) = (batch.index, batch.len);
+        if !batch.sealed {
             let message = self.wire.buffer(index).get_mut(..len);
-            self.seals.frames(message.unwrap_or_default(), frames);
+            self.seals.frames(message.unwrap_or_default(), batch.frames);
             batch.sealed = true;
         }
-        if self.wire.send(index, len)? {
+        let sent = match batch.loan.take() {
+            None => self.wire.send(index, len)?,
+            Some(loan) => {
+                batch.loan = self.wire.send_with(index, len, loan)?;
+                batch.loan.is_none()
+            }
+        };
+        if sent {
             self.batch = None;
             self.sent += 1;
         }
@@ -189,6 +257,9 @@ impl Link {
             let what = if self.proven { "nothing was heard" } else { "it did not show who it is" };
             return Err(Lost(format!("{what} for {} s", silent.as_secs())));
         }
+        if self.is_stuck(now) {
+            return Err(Lost("it takes nothing of what it is sent".into()));
+        }
         // Who has proved nothing is told nothing.
         let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= ALIVE);
         if !self.proven || !due {
@@ -200,7 +271,7 @@ impl Link {
         let Some(index) = self.wire.take() else { return Ok(()) };
         let len = self.seals.alive(self.wire.buffer(index), keys);
         self.told = Some(now);
-        self.batch = Some(Batch { index, len, frames: 0, sealed: true });
+        self.batch = Some(Batch { index, len, frames: 0, sealed: true, loan: None });
         self.go()
     }
 
@@ -238,86 +309,5 @@ impl Link {
     /// May one sleep until the wire's bell rings?
     pub fn may_sleep(&mut self) -> bool {
         self.wire.may_sleep()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hosts::pair::{End, pair};
-    use crate::wire::{HEADER, LONGEST};
-
-    fn links(secret: bool) -> ([Link; 2], Instant) {
-        let now = Instant::now();
-        let [one, two] = pair().expect("a pair");
-        let [a, b] = [1, 2].map(|n| secret.then_some([n; 32]));
-        let new = |end: End, ours, theirs, proven| {
-            Link::new(Box::new(end), Keys { ours, theirs }, proven, now)
-        };
-        ([new(one, a, b, true), new(two, b, a, false)], now)
-    }
-
-    fn frame(len: usize) -> Vec<u8> {
-        vec![7; HEADER + len]
-    }
-
-    /// Frames of the next message, and how many bytes each has.
-    fn frames(link: &mut Link, now: Instant) -> Vec<usize> {
-        let Some(came) = link.receive().expect("there") else { return Vec::new() };
-        let lens = match link.open(came, now).expect("good") {
-            Message::Frames(frames) => frames.map(|(_, front)| front.len() - HEADER).collect(),
-            Message::Alive(_) => vec![],
-        };
-        link.done(came).expect("there");
-        lens
-    }
-
-    #[test]
-    fn frames_go_together_as_far_as_they_fit_and_none_is_lost() {
-        for secret in [false, true] {
-            let ([mut a, mut b], now) = links(secret);
-            let put = |a: &mut Link, len| a.put(3, &frame(len), &Slices::new()) == Ok(true);
-            assert!(put(&mut a, 4000) && put(&mut a, 61) && put(&mut a, LONGEST));
-            a.flush().expect("sent");
-            assert_eq!(frames(&mut b, now), [4000, 61]);
-            assert_eq!(frames(&mut b, now), [LONGEST]);
-            // A host that takes nothing: all that can be on its way is, and then no more is taken.
-            let mut count = 0;
-            while put(&mut a, 60000) {
-                a.flush().expect("sent");
-                count += 1;
-                assert!(count < 100);
-            }
-            assert!(count > 4);
-            let mut got = 0;
-            for _ in 0..count {
-                got += frames(&mut b, now).len();
-                a.flush().expect("sent");
-            }
-            assert_eq!((got, put(&mut a, 60)), (count, true));
-        }
-    }
-
-    #[test]
-    fn who_says_nothing_is_lost_and_who_lives_says_so() {
-        let ([mut a, mut b], now) = links(true);
-        let at = |millis| now + Duration::from_millis(millis);
-        // Who has proved nothing is told nothing.
-        b.keep(now, &[1]).expect("kept");
-        assert!(a.receive().expect("there").is_none());
-        a.keep(now, &[1, 2]).expect("kept");
-        a.keep(at(500), &[1, 2]).expect("kept");
-        let came = b.receive().expect("there").expect("it came");
-        let Ok(Message::Alive(keys)) = b.open(came, at(500)) else { panic!("alive") };
-        assert_eq!(keys.iter().collect::<Vec<_>>(), [1, 2]);
-        assert!(b.proven && b.receive().expect("there").is_none(), "once a second");
-        b.keep(at(600), &[1]).expect("kept");
-        let came = a.receive().expect("there").expect("it came");
-        assert!(matches!(a.open(came, at(600)), Ok(Message::Alive(_))));
-        a.keep(at(4000), &[]).expect("kept");
-        assert!(a.keep(at(4200), &[]).is_err_and(|lost| lost.0.contains("nothing was heard")));
-        let ([_a, mut b], now) = links(true);
-        let late = b.keep(now + Duration::from_secs(4), &[]);
-        assert!(late.is_err_and(|lost| lost.0.contains("did not show")));
     }
 }

@@ -32,14 +32,16 @@ pub mod link;
 pub mod message;
 pub mod pair;
 
-use crate::config::{Config, FabricConfig, HostConfig, MAX_PORTS, PortConfig};
+use crate::config::{Config, FabricConfig, HostConfig, MAX_PORTS, PortConfig, Provider};
 use crate::counters::{Counters, Reason};
+use crate::loan::Lender;
 use crate::log;
 use crate::poller::{Poller, Token};
-use crate::ring::Slices;
+use crate::ring::{Region, Slices};
 use crate::wire::HEADER;
 use calls::{Calls, News};
-use link::{Link, Lost};
+use link::{Link, Lost, Put};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Numbers in the table of addresses from here on are hosts'; those below are ports'.
@@ -189,25 +191,52 @@ impl Hosts {
         self.all.is_empty()
     }
 
-    /// Gives a frame to a host, or counts why not.
+    /// Gives a frame to a host, or counts why not. True: what `lender` has was lent.
     #[inline]
-    pub fn give(&mut self, place: usize, key: u32, front: &[u8], rest: &Slices<'_>) {
-        let Some(host) = self.all.get_mut(place) else { return };
+    pub fn give(
+        &mut self,
+        place: usize,
+        key: u32,
+        front: &[u8],
+        rest: &Slices<'_>,
+        lender: Option<&Lender<'_>>,
+    ) -> bool {
+        let Some(host) = self.all.get_mut(place) else { return false };
+        let counters = &mut host.counters;
         let Some(link) = host.link.as_mut().filter(|_| host.lost.is_none()) else {
-            return host.counters.drop_received(Reason::ReceiverAbsent);
+            counters.drop_received(Reason::ReceiverAbsent);
+            return false;
         };
-        match link.put(key, front, rest) {
-            Ok(true) => {
-                host.counters.received_frames += 1;
-                host.counters.received_bytes +=
-                    (front.len() + rest.len()).saturating_sub(HEADER) as u64;
-                host.touched = true;
-            }
-            Ok(false) => host.counters.drop_received(Reason::HostFull),
+        let put = match link.put(key, front, rest, lender) {
+            Ok(put) => put,
             Err(lost) => {
-                host.counters.drop_received(Reason::ReceiverAbsent);
+                counters.drop_received(Reason::ReceiverAbsent);
                 host.lost = Some(lost);
+                return false;
             }
+        };
+        if put == Put::Full {
+            counters.drop_received(Reason::HostFull);
+            return false;
+        }
+        counters.received_frames += 1;
+        counters.received_bytes += (front.len() + rest.len()).saturating_sub(HEADER) as u64;
+        counters.in_place += u64::from(put == Put::InPlace);
+        host.touched = true;
+        put == Put::InPlace
+    }
+
+    /// Is machines' memory to be made known to a device before it can be sent from where it is?
+    #[must_use]
+    pub fn registers(&self) -> bool {
+        let fabric = self.config.as_ref();
+        fabric.is_some_and(|fabric| fabric.provider == Provider::Verbs && fabric.in_place.is_some())
+    }
+
+    /// Machines' memory is this from now on: what a device is to know of it, and nothing else.
+    pub fn know(&self, regions: Vec<Arc<Region>>) {
+        if let Some(calls) = &self.calls {
+            calls.know(regions);
         }
     }
 

@@ -3,6 +3,8 @@
 
 use super::link::{Lost, Wire};
 use super::message::MESSAGE;
+use crate::loan::Loan;
+use crate::ring::{Held, Region};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -17,10 +19,22 @@ const BUFFERS: u32 = 4;
 
 /// What is on its way to one end.
 #[derive(Debug, Default)]
-struct Way(Mutex<(VecDeque<Vec<u8>>, bool)>);
+struct Flow {
+    /// Each with the end of it that lies elsewhere.
+    messages: VecDeque<(Vec<u8>, Option<Loan>)>,
+    /// What was lent, and is not needed any more …
+    done: Vec<Loan>,
+    /// … so often so far.
+    count: u64,
+    /// The other end is no more.
+    gone: bool,
+}
+
+#[derive(Debug, Default)]
+struct Way(Mutex<Flow>);
 
 impl Way {
-    fn get(&self) -> MutexGuard<'_, (VecDeque<Vec<u8>>, bool)> {
+    fn get(&self) -> MutexGuard<'_, Flow> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,13 +82,18 @@ impl End {
     /// Writes bytes as they are. False: the other end takes too little.
     #[must_use]
     pub fn write(&self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= MESSAGE;
+        fits && self.put(bytes, None).is_ok()
+    }
+
+    fn put(&self, bytes: &[u8], loan: Option<Loan>) -> Result<(), Option<Loan>> {
         let mut there = self.there.get();
-        let fits = there.0.len() < ROOM && bytes.len() <= MESSAGE;
-        if fits {
-            there.0.push_back(bytes.to_vec());
-            self.ring();
+        if there.messages.len() >= ROOM {
+            return Err(loan);
         }
-        fits
+        there.messages.push_back((bytes.to_vec(), loan));
+        self.ring();
+        Ok(())
     }
 
     fn ring(&self) {
@@ -82,16 +101,35 @@ impl End {
         let _ = rustix::io::write(&*self.other_bell, &1u64.to_ne_bytes());
     }
 
-    /// The next message as it is.
+    /// The next message as it is. What of it was lent is read only now.
     #[must_use]
     pub fn read(&self) -> Option<Vec<u8>> {
-        self.here.get().0.pop_front()
+        let mut here = self.here.get();
+        let (mut bytes, loan) = here.messages.pop_front()?;
+        if let Some(loan) = loan {
+            let own = bytes.len();
+            let lent = loan.held().map_or(0, Held::len);
+            bytes.resize(own + lent, 0);
+            if let Some(held) = loan.held() {
+                held.copy_to(&mut bytes[own..]);
+            }
+            here.count += 1;
+            here.done.push(loan);
+            self.ring();
+        }
+        Some(bytes)
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.there.get().1 = true;
+        let mut there = self.there.get();
+        there.gone = true;
+        // Nothing that was lent is read after this.
+        let all = std::mem::take(&mut there.messages);
+        there.messages = all.into_iter().filter(|(_, loan)| loan.is_none()).collect();
+        there.done.clear();
+        drop(there);
         self.ring();
     }
 }
@@ -111,7 +149,7 @@ impl Wire for End {
 
     fn sending(&self) -> usize {
         // As many as the other end has not taken.
-        self.there.get().0.len()
+        self.there.get().messages.len()
     }
 
     fn send(&mut self, index: u32, len: usize) -> Result<bool, Lost> {
@@ -123,16 +161,43 @@ impl Wire for End {
         Ok(sent)
     }
 
+    fn pieces(&self) -> usize {
+        3
+    }
+
+    fn takes(&self, region: &Arc<Region>) -> bool {
+        region.is_steady()
+    }
+
+    fn send_with(&mut self, index: u32, len: usize, loan: Loan) -> Result<Option<Loan>, Lost> {
+        let bytes = self.buffer(index).get(..len).unwrap_or_default().to_vec();
+        match self.put(&bytes, Some(loan)) {
+            Ok(()) => {
+                self.free.push(index);
+                Ok(None)
+            }
+            Err(loan) => Ok(loan),
+        }
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        let there = self.there.get();
+        there.messages.iter().any(|(_, loan)| loan.is_some()).then_some(there.count)
+    }
+
     fn look(&mut self) -> Result<(), Lost> {
+        let done = std::mem::take(&mut self.there.get().done);
+        done.into_iter().for_each(Loan::settle);
         Ok(())
     }
 
     fn receive(&mut self) -> Result<Option<(u32, usize)>, Lost> {
+        self.look()?;
         let Some(&index) = self.room.last() else { return Ok(None) };
         // It may not have been rung.
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
         let Some(bytes) = self.read() else {
-            let gone = self.here.get().1;
+            let gone = self.here.get().gone;
             return if gone { Err(Lost("the other end is gone".into())) } else { Ok(None) };
         };
         self.room.pop();
@@ -141,7 +206,7 @@ impl Wire for End {
     }
 
     fn has_more(&self) -> bool {
-        !self.here.get().0.is_empty()
+        !self.here.get().messages.is_empty()
     }
 
     fn give_back(&mut self, index: u32) -> Result<(), Lost> {
@@ -150,8 +215,10 @@ impl Wire for End {
     }
 
     fn may_sleep(&mut self) -> bool {
+        // One after the other: the other end locks the same two.
+        let settled = self.there.get().done.is_empty();
         let here = self.here.get();
-        here.0.is_empty() && !here.1
+        settled && here.messages.is_empty() && !here.gone
     }
 
     fn bell(&self) -> BorrowedFd<'_> {

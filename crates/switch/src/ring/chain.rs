@@ -187,6 +187,18 @@ impl<'m> Slices<'m> {
         }
     }
 
+    /// Bytes of the last `count` pieces.
+    #[must_use]
+    pub fn len_of_last(&self, count: usize) -> usize {
+        self.last(count).map(|(_, len)| len).sum()
+    }
+
+    /// The last `count` pieces, by address and length.
+    pub(super) fn last(&self, count: usize) -> impl Iterator<Item = (*const u8, usize)> + '_ {
+        let skip = self.pieces.len().saturating_sub(count);
+        self.pieces.iter().skip(skip).map(|piece| (piece.at.cast_const(), piece.len))
+    }
+
     /// Appends all bytes to `to`, which is ours.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         for piece in &self.pieces {

@@ -1,6 +1,6 @@
 //! One shared mapping of a file that somebody else may cut short at any time.
 
-use rustix::fs::{FileType, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::fmt;
@@ -85,6 +85,8 @@ pub struct Mapping {
     len: usize,
     /// Where in it the part begins that was asked for.
     skip: usize,
+    /// Of ordinary pages, and sealed against being cut short.
+    steady: bool,
     slot: &'static Slot,
 }
 
@@ -106,18 +108,20 @@ impl Mapping {
     /// # Errors
     /// [`MapError`].
     pub fn new(file: impl AsFd, offset: u64, len: u64) -> Result<Self, MapError> {
-        static HANDLER: Once = Once::new();
-        HANDLER.call_once(install);
+        expect_cuts();
         // Only these two have seals, and the kernel looks itself: a filesystem that never answers
         // (FUSE) is not asked for anything.
-        fcntl_get_seals(&file).map_err(|_| MapError::NotMemory)?;
+        let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotMemory)?;
         let kind = fstatfs(&file)?;
         #[allow(clippy::unnecessary_cast, reason = "its width differs between architectures")]
-        let page = match kind.f_type as i64 {
+        let of = kind.f_type as i64;
+        let page = match of {
             TMPFS => 4096,
             HUGETLBFS => u64::try_from(kind.f_bsize).map_err(|_| MapError::Size)?.max(4096),
             _ => return Err(MapError::NotMemory),
         };
+        // A seal is never taken off again.
+        let steady = of == TMPFS && seals.contains(SealFlags::SHRINK);
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or(MapError::Size)?;
         let stat = fstat(&file)?;
         // /dev is a tmpfs as well, and what lies there are devices.
@@ -157,7 +161,7 @@ impl Mapping {
         slot.at.store(at.as_ptr() as usize, Ordering::Relaxed);
         slot.len.store(whole, Ordering::Relaxed);
         slot.state.store(USED, Ordering::Release);
-        Ok(Self { at, len: whole, skip: usize::try_from(skip).unwrap_or(0), slot })
+        Ok(Self { at, len: whole, skip: usize::try_from(skip).unwrap_or(0), steady, slot })
     }
 
     /// Where the part begins that was asked for; it is as long as was asked.
@@ -165,6 +169,12 @@ impl Mapping {
     pub(super) fn start(&self) -> *mut u8 {
         // SAFETY: `skip` is less than a page, and the mapping holds that page.
         unsafe { self.at.as_ptr().add(self.skip) }
+    }
+
+    /// See [`super::Region::is_steady`].
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.steady
     }
 
     /// Was the file cut short, so that there are zeroes in its place now?
@@ -183,6 +193,13 @@ impl Drop for Mapping {
         // holds a reference to it.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
+}
+
+/// From now on a file that is cut short ends nobody: done by whoever maps one, or, before that, by
+/// whoever looks after the handlers of signals.
+pub fn expect_cuts() {
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(install);
 }
 
 /// Has [`put_zeroes`] handle SIGBUS.

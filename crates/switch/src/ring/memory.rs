@@ -45,6 +45,27 @@ impl Region {
         Self { _room: Some(room), ..self }
     }
 
+    /// May it be read by a system call at any later time? One that meets the end of a file fails,
+    /// and whatever it was part of fails with it, so nobody may be able to cut the file short
+    /// (fcntl(2), F_SEAL_SHRINK), nor punch holes into it that no page fills again, as those of
+    /// hugetlbfs may be.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.mapping.is_steady()
+    }
+
+    /// All of it, by address and length: mapped as long as the region is there.
+    #[must_use]
+    pub fn all(&self) -> (*const u8, u64) {
+        (self.mapping.start().cast_const(), self.size)
+    }
+
+    /// Do these bytes of this process's lie in it?
+    pub(super) fn holds(&self, at: *const u8, len: usize) -> bool {
+        let offset = at.addr().checked_sub(self.mapping.start().addr());
+        offset.is_some_and(|offset| self.at(offset as u64, len as u64).is_some())
+    }
+
     /// Where `len` bytes from `offset` on lie here, if the region holds them.
     #[inline(always)]
     pub(super) fn at(&self, offset: u64, len: u64) -> Option<*mut u8> {

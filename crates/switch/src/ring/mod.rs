@@ -19,7 +19,10 @@
 //!    from then on is wrong, which rules 2 to 4 bear, and its port is closed.
 //! 7. **What the switch wrote is marked in the dirty log**, after it was written and before the
 //!    guest is told of it, while a log is set: a machine that is moved loses none of it.
-//! 8. **The order of accesses is that of virtio 1.2, 2.7**: the available index is loaded with
+//! 8. **What is read later is held** ([`Held`]): memory that another host is sent in place stays
+//!    mapped by reference count until the send is over, whatever becomes of the guest. Its chain
+//!    goes back to the guest only then, and in its turn (`order.rs`).
+//! 9. **The order of accesses is that of virtio 1.2, 2.7**: the available index is loaded with
 //!    Acquire (it pairs with the driver's release when it publishes), the used index stored with
 //!    Release; between publishing and looking whether the other side wants to be told lies a full
 //!    fence (the driver has one between arming and looking again).
@@ -30,10 +33,13 @@
 mod broken;
 mod chain;
 mod descriptor;
+mod events;
+mod held;
 mod layout;
 mod log;
 mod mapping;
 mod memory;
+mod order;
 mod room;
 mod split;
 #[cfg(test)]
@@ -41,9 +47,10 @@ mod tests;
 
 pub use broken::{Broken, Refused};
 pub use chain::{Slice, Slices};
+pub use held::{Held, Piece};
 pub use layout::Layout;
 pub use log::Log;
-pub use mapping::{MapError, Mapping, cuts};
+pub use mapping::{MapError, Mapping, cuts, expect_cuts};
 pub use memory::{Memory, Region};
 pub use room::{Room, Taken};
 pub use split::Ring;

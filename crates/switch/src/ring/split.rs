@@ -5,14 +5,11 @@ use super::chain::Slices;
 use super::descriptor::{DESCRIPTOR, Descriptor, INDIRECT, NEXT, WRITE, append, walk_table};
 use super::layout::{Layout, Part};
 use super::memory::Memory;
+use super::order::Order;
 use super::{MAX_CHAIN, MAX_SIZE};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// In the available ring's flags: the driver does not want to be told.
-const NO_INTERRUPT: u16 = 1;
-/// In the used ring's flags: the device does not want to be told.
-const NO_NOTIFY: u16 = 1;
 /// Descriptors into which one received frame may go: those of 64 KiB are 128 bytes each, on
 /// average.
 const MAX_PIECES: usize = 512;
@@ -20,18 +17,20 @@ const MAX_PIECES: usize = 512;
 /// One queue that is being served.
 #[derive(Debug)]
 pub struct Ring {
-    layout: Layout,
+    pub(super) layout: Layout,
     mask: u16,
     descriptors: Part,
-    available: Part,
-    used: Part,
+    pub(super) available: Part,
+    pub(super) used: Part,
     /// The next entry of the available ring.
-    next: u16,
+    pub(super) next: u16,
     /// The available index, as it was last seen.
     seen: u16,
     /// The next entry of the used ring, and what of it the guest was told.
-    done: u16,
-    published: u16,
+    pub(super) done: u16,
+    pub(super) published: u16,
+    /// Chains that were taken, and wait for one that is lent.
+    pub(super) order: Order,
 }
 
 // SAFETY: its pointers are into shared mappings, which belong to no thread, and its parts keep
@@ -66,15 +65,23 @@ impl Ring {
             seen: base,
             done,
             published: done,
+            order: Order::new(),
         };
         ring.mute();
         Ok(ring)
     }
 
-    /// Index of the next entry of the available ring: where another device goes on.
+    /// Index of the entry of the available ring at which another device goes on: the first one
+    /// whose chain was not given back.
     #[must_use]
     pub fn base(&self) -> u16 {
-        self.next
+        // No more of them than the queue has entries.
+        self.next.wrapping_sub(self.order.len() as u16)
+    }
+
+    /// Takes this entry next.
+    pub(super) fn follow(&mut self, entry: u16) {
+        (self.next, self.seen) = (entry, entry);
     }
 
     /// What it was made of.
@@ -97,7 +104,9 @@ impl Ring {
         if self.seen == self.next {
             // SAFETY: the available ring's index. Acquire: pairs with the driver's publishing.
             let index = u16::from_le(unsafe { self.available.u16(2) }.load(Ordering::Acquire));
-            if index.wrapping_sub(self.next) > self.layout.size {
+            // What waits, and what the guest was not given back yet.
+            let out = usize::from(index.wrapping_sub(self.next)) + self.order.len();
+            if out > usize::from(self.layout.size) {
                 return Err(Broken::AvailableIndex(index, self.next));
             }
             self.seen = index;
@@ -106,7 +115,7 @@ impl Ring {
     }
 
     /// The same, having looked again at what is there.
-    fn waiting_now(&mut self) -> Result<u16, Broken> {
+    pub(super) fn waiting_now(&mut self) -> Result<u16, Broken> {
         let was = std::mem::replace(&mut self.seen, self.next);
         self.waiting().inspect_err(|_| self.seen = was)
     }
@@ -185,9 +194,19 @@ impl Ring {
     }
 
     /// Gives a chain back, into which `len` bytes were written. The guest sees it once it is
-    /// published.
+    /// published, and once all that were taken before are given back too.
     #[inline]
     pub fn complete(&mut self, memory: &Memory, head: u16, len: u32) {
+        if self.order.is_empty() {
+            self.write_used(memory, head, len);
+        } else {
+            self.order.push(head, len);
+        }
+    }
+
+    /// Writes the next entry of the used ring.
+    #[inline]
+    pub(super) fn write_used(&mut self, memory: &Memory, head: u16, len: u32) {
         let offset = 4 + 8 * usize::from(self.done & self.mask);
         // SAFETY: an entry below the size, which the part holds; it is aligned to 4 bytes.
         unsafe {
@@ -320,67 +339,5 @@ impl Ring {
         self.complete(memory, head, total as u32);
         self.next = self.next.wrapping_add(1);
         Ok(true)
-    }
-
-    /// Tells the guest of everything that was completed. True where it wants an interrupt for it.
-    #[inline]
-    #[must_use]
-    pub fn publish(&mut self, memory: &Memory) -> bool {
-        if self.done == self.published {
-            return false;
-        }
-        let was = std::mem::replace(&mut self.published, self.done);
-        // SAFETY: the used ring's index. Release: the entries and the frames come before it.
-        unsafe { self.used.u16(2) }.store(self.done.to_le(), Ordering::Release);
-        if let Some(guest) = self.layout.used_log {
-            memory.mark(guest, 4);
-        }
-        // Pairs with the driver's fence between arming and looking again.
-        fence(Ordering::SeqCst);
-        if self.layout.event_idx {
-            let offset = 4 + 2 * usize::from(self.layout.size);
-            // SAFETY: `used_event`, the word behind the available ring, which the part holds.
-            let event = u16::from_le(unsafe { self.available.u16(offset) }.load(Ordering::Relaxed));
-            // vring_need_event (linux/virtio_ring.h)
-            self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(was)
-        } else {
-            // SAFETY: the available ring's flags.
-            let flags = u16::from_le(unsafe { self.available.u16(0) }.load(Ordering::Relaxed));
-            flags & NO_INTERRUPT == 0
-        }
-    }
-
-    /// Asks the guest to kick when it makes something available. True where something waits
-    /// already, so that no kick will come for it.
-    ///
-    /// # Errors
-    /// [`Broken::AvailableIndex`].
-    pub fn arm(&mut self) -> Result<bool, Broken> {
-        if self.layout.event_idx {
-            self.set_event(self.next);
-        } else {
-            // SAFETY: the used ring's flags.
-            unsafe { self.used.u16(0) }.store(0, Ordering::Relaxed);
-        }
-        // Pairs with the driver's fence between publishing and looking whether to kick.
-        fence(Ordering::SeqCst);
-        Ok(self.waiting_now()? > 0)
-    }
-
-    /// Asks the guest not to kick: by a flag, or, with an event index, by one that it has passed
-    /// (it then kicks once in 65536 entries).
-    pub fn mute(&self) {
-        if self.layout.event_idx {
-            self.set_event(self.next.wrapping_sub(1));
-        } else {
-            // SAFETY: the used ring's flags.
-            unsafe { self.used.u16(0) }.store(NO_NOTIFY.to_le(), Ordering::Relaxed);
-        }
-    }
-
-    fn set_event(&self, at: u16) {
-        let offset = 4 + 8 * usize::from(self.layout.size);
-        // SAFETY: `avail_event`, the word behind the used ring, which the part holds.
-        unsafe { self.used.u16(offset) }.store(at.to_le(), Ordering::Relaxed);
     }
 }

@@ -55,6 +55,10 @@ pub struct Device {
     /// As the front end gave it; 0 where it did not.
     pub mtu: u16,
     status: u8,
+    /// Held once here, and by each frame of its guest that is being sent from where it lies.
+    pub loans: Arc<()>,
+    /// May frames be sent so now?
+    pub lends: bool,
 }
 
 impl Device {
@@ -75,7 +79,17 @@ impl Device {
             memory: Arc::default(),
             mtu: 0,
             status: 0,
+            loans: Arc::default(),
+            lends: true,
         }
+    }
+
+    /// Must this message wait? After it the guest may use its memory for something else, of which
+    /// something is being sent.
+    #[must_use]
+    pub fn must_wait(&self, request: Request) -> bool {
+        let ends = matches!(request, Request::GetVringBase | Request::ResetDevice);
+        ends && Arc::strong_count(&self.loans) > 1
     }
 
     /// Virtio features that were agreed on ([`features`]).

@@ -73,7 +73,8 @@ impl Queue {
 
     /// Begins to serve it, or serves it where it lies now, if all is known that is needed.
     pub(super) fn start(&mut self, memory: &Memory, agreed: u64) {
-        let base = self.ring.take().map_or(self.base, |ring| ring.base());
+        let before = self.ring.take();
+        let base = before.as_ref().map_or(self.base, Ring::base);
         self.base = base;
         let Some(at) = self.addresses.filter(|_| self.has_kick()) else { return };
         let layout = Layout {
@@ -87,7 +88,10 @@ impl Queue {
             indirect: agreed & features::INDIRECT_DESC != 0,
         };
         match Ring::new(memory, layout) {
-            Ok(ring) => {
+            Ok(mut ring) => {
+                if let Some(before) = before {
+                    ring.go_on_from(before);
+                }
                 (self.ring, self.broken, self.awake) = (Some(ring), None, true);
             }
             Err(why) => self.broken = Some(why),

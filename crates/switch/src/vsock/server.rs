@@ -65,7 +65,8 @@ impl Hub {
             | Token::Control
             | Token::Visitor(_)
             | Token::Hosts
-            | Token::Host(_) => {}
+            | Token::Host(_)
+            | Token::Desk => {}
         }
     }
 

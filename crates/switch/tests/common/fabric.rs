@@ -6,7 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Addresses that no other test has.
-pub struct Net(u32);
+pub struct Net {
+    number: u32,
+    /// The shortest frame that is sent from where it lies, if not that of any switch.
+    pub in_place: Option<u32>,
+}
 
 impl Net {
     /// None where libfabric is missing.
@@ -21,12 +25,21 @@ impl Net {
             return None;
         }
         let own = std::process::id() & 0x3fff;
-        Some(Self(own << 8 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xff))
+        let number = own << 8 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xff;
+        Some(Self { number, in_place: None })
+    }
+
+    /// Does something with frames copied, and again with all that may be sent from where they lie.
+    pub fn each(mut with: impl FnMut(&Self)) {
+        for in_place in [None, Some(256)] {
+            let Some(net) = Self::new() else { return };
+            with(&Self { in_place, ..net });
+        }
     }
 
     /// Of host `n`, 1 to 3: those with lower numbers call.
     pub fn address(&self, n: u32) -> Ipv4Addr {
-        Ipv4Addr::from_bits(0x7f00_0000 | (self.0 + 1) << 2 & 0x00ff_fffc | n)
+        Ipv4Addr::from_bits(0x7f00_0000 | (self.number + 1) << 2 & 0x00ff_fffc | n)
     }
 
     /// What the configuration of host `n` says of `count` hosts, which are called `h1`, `h2` …
@@ -34,7 +47,10 @@ impl Net {
         let secret = secret.map(|file| format!("secret = {file:?}\n")).unwrap_or_default();
         let hosts = (1..=count).map(|n| format!("h{n} = \"{}\"\n", self.address(n)));
         let hosts: String = hosts.collect();
-        format!("[fabric]\nlisten = \"{}\"\n{secret}[fabric.hosts]\n{hosts}", self.address(n))
+        let in_place =
+            self.in_place.map(|bytes| format!("in_place = {bytes}\n")).unwrap_or_default();
+        let listen = self.address(n);
+        format!("[fabric]\nlisten = \"{listen}\"\n{secret}{in_place}[fabric.hosts]\n{hosts}")
     }
 
     /// Switches of so many hosts with these ports each, which have found each other.

@@ -5,6 +5,7 @@ use crate::config::{FabricConfig, Provider};
 use crate::hosts::handshake::{self, CALL, Keys, Refused};
 use crate::hosts::libfabric::{Connection, Event, Fabric, Info, guard};
 use crate::log;
+use crate::ring::Region;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -60,6 +61,10 @@ pub(super) struct Caller {
     orders_bell: Arc<OwnedFd>,
     /// When a stranger was logged last.
     refused: Option<Instant>,
+    /// Machines' memory that devices are to know.
+    regions: Vec<Arc<Region>>,
+    /// They do not yet.
+    unknown: bool,
 }
 
 /// The thread is to end.
@@ -78,7 +83,8 @@ impl Caller {
             Peer { address: host.address, calls, state: State::Idle(Instant::now()) }
         });
         let hosts = hosts.collect();
-        Self { config, hosts, news, orders, bell, orders_bell, refused: None }
+        let (refused, regions, unknown) = (None, Vec::new(), false);
+        Self { config, hosts, news, orders, bell, orders_bell, refused, regions, unknown }
     }
 
     /// Runs until it is to end.
@@ -128,9 +134,15 @@ impl Caller {
         }
         log!(Info, "hosts", listens = self.config.listen, provider = self.config.provider);
         let mut answering: Vec<Answering> = Vec::new();
+        self.unknown = true;
         loop {
             if self.take_orders().is_err() {
                 return Ok(End);
+            }
+            if std::mem::take(&mut self.unknown) {
+                for why in fabric.know(&self.regions) {
+                    log!(Warning, "not_in_place", why = why);
+                }
             }
             self.call(&fabric);
             let mut events = 0;
@@ -195,6 +207,7 @@ impl Caller {
                         host.state = State::Idle(Instant::now() + AGAIN);
                     }
                 }
+                Ok(Order::Know(regions)) => (self.regions, self.unknown) = (regions, true),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Disconnected) => return Err(End),
             }

@@ -1,9 +1,13 @@
 //! One connection: its endpoint, the queue of its completions, and its buffers.
 
-use super::fabric::{Fabric, Info, with_address};
+use super::address::with_address;
+use super::fabric::{Fabric, Info};
+use super::send::Lent;
 use super::{close, descriptor, has};
 use crate::hosts::link::{Lost, Wire};
 use crate::hosts::message::MESSAGE;
+use crate::loan::Loan;
+use crate::ring::Region;
 use ginnel_fabric_bindings as b;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::collections::VecDeque;
@@ -22,20 +26,26 @@ const BATCH: usize = 16;
 /// A connection. It is closed when it is dropped.
 #[derive(Debug)]
 pub struct Connection {
-    endpoint: *mut b::fid_ep,
+    pub(super) endpoint: *mut b::fid_ep,
     completions: *mut b::fid_cq,
     /// The buffers as the device knows them; null where it need not.
     registered: *mut b::fid_mr,
     buffers: *mut u8,
     wait: c_int,
-    /// Those that libfabric has now.
-    lent: [bool; 2 * BUFFERS],
+    /// Those that libfabric has now …
+    pub(super) lent: [bool; 2 * BUFFERS],
+    /// … and what is lent to messages in them.
+    pub(super) lent_to: [Option<Lent>; BUFFERS],
+    /// How many were lent something so far.
+    pub(super) loans: u64,
+    /// Pieces of machines' memory that may be in one message.
+    pieces: usize,
     /// Those that can be sent from.
     free: Vec<u32>,
     received: VecDeque<(u32, usize)>,
     /// It was found lost when nobody had asked.
     lost: Option<Lost>,
-    fabric: Arc<Fabric>,
+    pub(super) fabric: Arc<Fabric>,
 }
 
 // SAFETY: opened with FI_THREAD_SAFE, and its own memory is its alone.
@@ -58,6 +68,10 @@ impl Connection {
             buffers,
             wait: -1,
             lent: [false; 2 * BUFFERS],
+            lent_to: [const { None }; BUFFERS],
+            loans: 0,
+            // SAFETY: the structure is whole.
+            pieces: unsafe { (*(*info.get()).tx_attr).iov_limit }.saturating_sub(1),
             free: (0..BUFFERS as u32).rev().collect(),
             received: VecDeque::new(),
             lost: None,
@@ -147,14 +161,14 @@ impl Connection {
     }
 
     /// Where a buffer is.
-    fn place(&self, index: u32) -> *mut u8 {
+    pub(super) fn place(&self, index: u32) -> *mut u8 {
         assert!((index as usize) < 2 * BUFFERS);
         // SAFETY: within the mapping.
         unsafe { self.buffers.add(index as usize * MESSAGE) }
     }
 
     /// A buffer that libfabric does not have.
-    fn own(&mut self, index: u32) -> &mut [u8] {
+    pub(super) fn own(&mut self, index: u32) -> &mut [u8] {
         if self.lent.get(index as usize) != Some(&false) {
             return &mut [];
         }
@@ -163,7 +177,7 @@ impl Connection {
     }
 
     /// What goes along with every buffer.
-    fn descriptor(&self) -> *mut c_void {
+    pub(super) fn descriptor(&self) -> *mut c_void {
         // SAFETY: registered memory is open as long as `self`.
         if self.registered.is_null() { null_mut() } else { unsafe { (*self.registered).mem_desc } }
     }
@@ -210,6 +224,9 @@ impl Connection {
             *lent = false;
             if index < BUFFERS {
                 self.free.push(index as u32);
+                if let Some(lent) = self.lent_to[index].take() {
+                    lent.loan.settle();
+                }
             } else {
                 self.received.push_back((index as u32, entry.len.min(MESSAGE)));
             }
@@ -258,24 +275,27 @@ impl Wire for Connection {
     }
 
     fn send(&mut self, index: u32, len: usize) -> Result<bool, Lost> {
-        let (at, descriptor) = (self.place(index), self.descriptor());
-        let context = index as usize as *mut c_void;
-        let is_own = self.lent.get(index as usize) == Some(&false);
-        assert!(is_own && (index as usize) < BUFFERS && len <= MESSAGE);
-        self.lent[index as usize] = true;
-        // SAFETY: as for `post`.
-        let done = unsafe {
-            let send = has((*(*self.endpoint).msg).send).map_err(Lost)?;
-            send(self.endpoint, at.cast(), len, descriptor, b::fi_addr_t::MAX, context)
-        };
-        self.lent[index as usize] = done == 0;
-        match done {
-            0 => Ok(true),
-            done if done == -(b::FI_EAGAIN as isize) => Ok(false),
-            done => {
-                Err(Lost(format!("it cannot send: {}", self.fabric.library.error(done as i64))))
-            }
+        self.send_own(index, len)
+    }
+
+    fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    /// What a device knows stays in memory, whatever becomes of its file.
+    fn takes(&self, region: &Arc<Region>) -> bool {
+        match self.fabric.registers() {
+            true => self.fabric.known(region).is_some(),
+            false => region.is_steady(),
         }
+    }
+
+    fn send_with(&mut self, index: u32, len: usize, loan: Loan) -> Result<Option<Loan>, Lost> {
+        self.send_lent(index, len, loan)
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.lent_to.iter().flatten().map(|lent| lent.number).min()
     }
 
     fn look(&mut self) -> Result<(), Lost> {
@@ -329,7 +349,7 @@ impl AsFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // SAFETY: each is open or null, and is closed once. Once the endpoint is closed libfabric
-        // has no buffer any more.
+        // has no buffer any more; what was lent is given back after that, as fields are dropped.
         unsafe {
             if !self.endpoint.is_null() {
                 close(&raw mut (*self.endpoint).fid);

@@ -1,13 +1,16 @@
 //! What connections are made in: fabric, domain, the queue of events, and the endpoint that hears
 //! calls.
 
+use super::address::{allocate, read_address};
+use super::known::Known;
 use super::{Library, close, descriptor, has};
 use crate::config::Provider;
 use ginnel_fabric_bindings as b;
-use std::ffi::{CStr, CString, c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
+use std::ffi::{CStr, CString, c_int};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{null, null_mut};
+use std::sync::{Arc, RwLock};
 
 /// libfabric 1.17's interface: Debian 12's, which later ones have, too.
 const VERSION: u32 = 1 << 16 | 17;
@@ -20,13 +23,6 @@ struct CmEntry {
     fid: *mut b::fid,
     info: *mut b::fi_info,
     data: [u8; DATA],
-}
-
-/// Where something is, as the system has it.
-#[repr(C)]
-union Address {
-    four: libc::sockaddr_in,
-    six: libc::sockaddr_in6,
 }
 
 /// An information structure of libfabric's.
@@ -95,6 +91,8 @@ pub struct Fabric {
     pub(super) events: *mut b::fid_eq,
     calls: *mut b::fid_pep,
     wait: c_int,
+    /// Machines' memory that devices know.
+    pub(super) known: RwLock<Vec<Arc<Known>>>,
 }
 
 // SAFETY: opened with FI_THREAD_SAFE: libfabric locks what needs it (fi_domain(3)). The structure
@@ -109,11 +107,12 @@ impl Fabric {
     /// # Errors
     /// What is missing.
     pub fn open(provider: Provider, listen: SocketAddr) -> Result<Self, String> {
+        super::cache::check(provider)?;
         let library = Library::get()?;
         let info = own_info(library, provider, listen)?;
-        let wait = -1;
         let (fabric, domain, events, calls) = (null_mut(), null_mut(), null_mut(), null_mut());
-        let mut this = Self { library, info, fabric, domain, events, calls, wait };
+        let (wait, known) = (-1, RwLock::default());
+        let mut this = Self { library, info, fabric, domain, events, calls, wait, known };
         let info = this.info.get();
         // SAFETY: tables and structures are those of the objects that were just opened, which
         // `this` closes if anything fails; every pointer that is written to is ours.
@@ -145,6 +144,10 @@ impl Fabric {
             library.check(listen(this.calls), "cannot listen")?;
         }
         Ok(this)
+    }
+
+    pub(super) fn info(&self) -> &Info {
+        &self.info
     }
 
     /// For a connection to `to`.
@@ -264,6 +267,8 @@ impl AsFd for Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
+        // Nobody sends from it any more.
+        drop(std::mem::take(&mut self.known));
         // SAFETY: each is open or null; connections, which have this fabric in common, are gone.
         unsafe {
             if !self.calls.is_null() {
@@ -314,71 +319,6 @@ fn own_info(library: &Library, provider: Provider, listen: SocketAddr) -> Result
     Ok(Info(found))
 }
 
-/// Reads an address.
-///
-/// # Safety
-/// `at` is null, or readable for `len` bytes.
-unsafe fn read_address(at: *const c_void, len: usize) -> Option<SocketAddr> {
-    if at.is_null() || len < size_of::<libc::sockaddr_in>() {
-        return None;
-    }
-    // SAFETY: the caller's promise; the shortest address is that long.
-    let four: libc::sockaddr_in = unsafe { at.cast::<libc::sockaddr_in>().read_unaligned() };
-    match c_int::from(four.sin_family) {
-        libc::AF_INET => {
-            let ip = IpAddr::from(four.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddr::new(ip, u16::from_be(four.sin_port)))
-        }
-        libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
-            // SAFETY: the caller's promise, and the length was looked at.
-            let six = unsafe { at.cast::<libc::sockaddr_in6>().read_unaligned() };
-            let ip = IpAddr::from(six.sin6_addr.s6_addr);
-            Some(SocketAddr::new(ip.to_canonical(), u16::from_be(six.sin6_port)))
-        }
-        _ => None,
-    }
-}
-
-/// An address in memory that libfabric can free, and its length.
-fn allocate(address: SocketAddr) -> Result<(*mut c_void, usize), String> {
-    let (bytes, len) = system_address(address);
-    // SAFETY: as many bytes as are written.
-    unsafe {
-        let to = libc::malloc(size_of::<Address>()).cast::<Address>();
-        if to.is_null() {
-            return Err("no memory".into());
-        }
-        to.write(bytes);
-        Ok((to.cast(), len))
-    }
-}
-
-fn system_address(address: SocketAddr) -> (Address, usize) {
-    // SAFETY: numbers, for which zero is a value.
-    let mut to: Address = unsafe { std::mem::zeroed() };
-    match address {
-        SocketAddr::V4(address) => {
-            to.four = libc::sockaddr_in {
-                sin_family: libc::AF_INET as u16,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            (to, size_of::<libc::sockaddr_in>())
-        }
-        SocketAddr::V6(address) => {
-            to.six = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as u16,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
-                sin6_scope_id: address.scope_id(),
-            };
-            (to, size_of::<libc::sockaddr_in6>())
-        }
-    }
-}
-
 /// The provider's name, for libfabric.
 impl Provider {
     fn name(self) -> &'static CStr {
@@ -387,10 +327,4 @@ impl Provider {
             Self::Verbs => c"verbs",
         }
     }
-}
-
-/// Runs `with` on an address as the system has it.
-pub(super) fn with_address<T>(address: SocketAddr, with: impl FnOnce(*const c_void) -> T) -> T {
-    let (address, _) = system_address(address);
-    with((&raw const address).cast())
 }

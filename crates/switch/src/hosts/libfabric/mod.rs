@@ -10,22 +10,33 @@
 //! - A buffer is either ours or libfabric's. It is libfabric's from the call that sends it, or
 //!   posts it to be received into, until the completion of that; nothing here touches it meanwhile.
 //!   The memory of buffers is unmapped after the endpoint that may have them is closed.
+//! - The same holds of machines' memory that is sent from where it is: the connection has the loan
+//!   from the call that sends it until its completion, or until its endpoint is closed. Whatever
+//!   the machine writes there meanwhile may be sent. Where a device must know memory, it is
+//!   registered as long as a connection sends from it, and mapped as long as it is registered.
 //! - Nothing that libfabric tells is used as an index, length or address unchecked: numbers come
 //!   from other hosts through it.
 //! - Everything is opened for use from several threads (FI_THREAD_SAFE), so that connections may be
 //!   made by one thread and used by another.
 
+mod address;
+mod cache;
 mod connection;
 mod door;
 mod fabric;
+mod known;
+mod send;
+mod signals;
 
+pub use cache::forget_registrations;
 pub use connection::Connection;
 pub use door::guard;
 pub use fabric::{Event, Fabric, Info};
 
 use ginnel_fabric_bindings as b;
+use signals::Handlers;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The functions that the library exports.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +91,14 @@ impl Library {
     }
 
     fn open() -> Result<Self, String> {
+        static LOADING: Mutex<()> = Mutex::new(());
+        // One at a time: another would take for its own what the constructors have set.
+        let _alone = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let handlers = Handlers::now();
         // SAFETY: a terminated name; libfabric's constructors are made to be loaded so.
         let library =
             unsafe { libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        handlers.restore();
         if library.is_null() {
             // SAFETY: it gives null or a terminated text of this thread's.
             let why = unsafe { libc::dlerror().cast_const() };
