@@ -274,7 +274,7 @@ impl Drop for Listener {
 impl Stream {
     fn new(read: Receiver, write: Sender) -> Self {
         let read = ReadHalf { queue: read, rest: None, end: None, nonblocking: false };
-        let write = WriteHalf { queue: write, nonblocking: false };
+        let write = WriteHalf { queue: write.of_one_receiver(), nonblocking: false };
         Self { read, write: Some(write) }
     }
 
@@ -384,7 +384,7 @@ fn caller(segment: &Segment, name: &str, end: Option<Instant>) -> Result<Sender>
             }
             Ok(caller) => {
                 caller.look_for_receiver()?;
-                return Ok(caller.when_full(WhenFull::Wait));
+                return Ok(caller.when_full(WhenFull::Wait).of_one_receiver());
             }
             Err(error) => return Err(error),
         }
