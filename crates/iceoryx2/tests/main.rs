@@ -10,6 +10,7 @@ mod deaths_between;
 mod errors;
 mod forks;
 mod limits;
+mod loans;
 mod patterns;
 mod random;
 mod read_only;
