@@ -1,6 +1,7 @@
 //! Two users in one segment: they publish to each other and wake each other, and who dies of one is
 //! cleared up after by the other, also while others of that user live.
 
+use crate::scenes::seen;
 use crate::stage::{Part, Shared, become_nobody, play, until};
 use ginnel::Options;
 use ginnel_iceoryx2::{Service, use_segment};
@@ -105,11 +106,13 @@ fn publish_wake_and_clear_up_after_each_other() {
                 let topic = ports.node.service_builder(&name("there")).publish_subscribe::<u64>();
                 let topic = topic.open().expect("there");
                 until("another's subscriber", || {
-                    topic.dynamic_config().number_of_subscribers() == 1
+                    seen(|see| topic.dynamic_config().list_subscribers(|_| see())) == 1
                 });
                 let events = ports.node.service_builder(&name("there")).event();
                 let events = events.open().expect("there");
-                until("another's listener", || events.dynamic_config().number_of_listeners() == 1);
+                until("another's listener", || {
+                    seen(|see| events.dynamic_config().list_listeners(|_| see())) == 1
+                });
                 for value in 0..20 {
                     ports.say(value);
                     assert_eq!(ports.hear(), value + 1, "round {round}");
