@@ -23,42 +23,37 @@ fn between() -> PathBuf {
     to.join("debug/examples/between")
 }
 
-/// What is not repaired yet.
-mod by_hand {
-    use super::*;
-
-    #[test]
-    #[ignore = "has not passed as a whole: once no answer came in the first scene"]
-    fn services_join_two_machines_and_outlive_one() {
-        let _alone = machine::alone();
-        let between = between();
-        let between = between.to_str().expect("UTF-8");
-        let mut lab = Lab::in_segments(SEGMENT, &["t", "t"], true, &[between]);
-        let (one, two) = (&lab.guests[0], &lab.guests[1]);
-        let first = one.start("between first", SCENES).expect("started");
-        let second = two.start("between second", SCENES).expect("started");
-        // Where one fails, the other waits in vain: both are heard.
-        let said = [first, second].map(|part| part.finish().expect("ended"));
-        for part in &said {
-            assert!(part.status == 0 && part.out.contains("20 scenes"), "{said:#?}");
-        }
-
-        // One dies alone in its machine, where another process sees it; then the machine dies.
-        let survivor = one.start("between outlives 2 >said 2>&1", SCENES).expect("started");
-        let says = |lab: &Lab, what: &str| {
-            wait(what, || lab.guests[0].sh("cat said").contains(what).then_some(()));
-        };
-        let dies = "between dies >said 2>&1 & echo $! >pid; wait $!";
-        let _killed = two.start(dies, PATIENCE).expect("started");
-        says(&lab, "met 1");
-        let two = &lab.guests[1];
-        two.sh("kill -9 $(cat pid); ginnel ls >/dev/null");
-        says(&lab, "gone 1");
-        let _killed = two.start(dies, PATIENCE).expect("started");
-        says(&lab, "met 2");
-        lab.guests[1].kill();
-        says(&lab, "gone 2");
-        survivor.finish().expect("ended").good().expect("well");
-        lab.guests[0].assert_healthy();
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn services_join_two_machines_and_outlive_one() {
+    let _alone = machine::alone();
+    let between = between();
+    let between = between.to_str().expect("UTF-8");
+    let mut lab = Lab::in_segments(SEGMENT, &["t", "t"], true, &[between]);
+    let (one, two) = (&lab.guests[0], &lab.guests[1]);
+    let first = one.start("between first", SCENES).expect("started");
+    let second = two.start("between second", SCENES).expect("started");
+    // Where one fails, the other waits in vain: both are heard.
+    let said = [first, second].map(|part| part.finish().expect("ended"));
+    for part in &said {
+        assert!(part.status == 0 && part.out.contains("20 scenes"), "{said:#?}");
     }
+
+    // One dies alone in its machine, where another process sees it; then the machine dies.
+    let survivor = one.start("between outlives 2 >said 2>&1", SCENES).expect("started");
+    let says = |lab: &Lab, what: &str| {
+        wait(what, || lab.guests[0].sh("cat said").contains(what).then_some(()));
+    };
+    let dies = "between dies >said 2>&1 & echo $! >pid; wait $!";
+    let _killed = two.start(dies, PATIENCE).expect("started");
+    says(&lab, "met 1");
+    let two = &lab.guests[1];
+    two.sh("kill -9 $(cat pid); ginnel ls >/dev/null");
+    says(&lab, "gone 1");
+    let _killed = two.start(dies, PATIENCE).expect("started");
+    says(&lab, "met 2");
+    lab.guests[1].kill();
+    says(&lab, "gone 2");
+    survivor.finish().expect("ended").good().expect("well");
+    lab.guests[0].assert_healthy();
 }

@@ -38,6 +38,20 @@ fn every_object_serves_python() {
     run(place.path(), &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/objects.py"));
 }
 
+/// Who has the module alone is told where the library is to be had.
+#[test]
+fn without_the_library_the_way_out_is_said() {
+    let place = place();
+    let program = place.path().join("alone.py");
+    std::fs::write(&program, "import ginnel\n").expect("written");
+    let done =
+        ran(command(place.path(), &program).env("GINNEL_LIBRARY", "/nowhere/libginnel.so.0"));
+    let said = String::from_utf8_lossy(&done.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    let words = ["ImportError: /nowhere/libginnel.so.0", "libginnel0", "scripts/build-capi.sh"];
+    assert!(!done.status.success() && words.iter().all(|word| last.contains(word)), "{said}");
+}
+
 #[test]
 fn the_guides_examples_in_python() {
     let place = place();

@@ -249,7 +249,8 @@ fn make_queues(
         let queue = Queue::new().message_size(bytes).capacity(cells).senders(1).loans(2);
         queue.keep(Keep::WithCreator).create(segment, name)?;
         // Its buffers are taken now: so nobody finds the segment full when it is too late.
-        Sender::open(segment, name).inspect_err(|_| drop(segment.remove(name)))
+        let tx = Sender::open(segment, name).inspect_err(|_| drop(segment.remove(name)))?;
+        Ok(tx.of_one_receiver())
     };
     let of_data = |name: &str| {
         let mut last = None;
@@ -279,6 +280,7 @@ fn knock(segment: &Segment, server: &str, id: u64, stop: &Arc<AtomicBool>) -> Re
     let since = Instant::now();
     loop {
         let sent = Sender::open(segment, &wire::door(server)).and_then(|door| {
+            let door = door.of_one_receiver();
             let mut loan = door.loan_timeout(bytes.len(), Duration::from_millis(200))?;
             loan.write(0, &bytes);
             loan.send()

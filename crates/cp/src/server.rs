@@ -185,7 +185,7 @@ impl Serve {
     fn link(&self, id: u64, stop: &Arc<AtomicBool>) -> Result<Link> {
         let [to, from] = wire::queues(&self.name, id);
         let rx = Receiver::open(&self.segment, &to)?;
-        let tx = Sender::open(&self.segment, &from)?;
+        let tx = Sender::open(&self.segment, &from)?.of_one_receiver();
         if !(16 << 10..=MOST_MESSAGE).contains(&tx.message_size()) {
             return Err(Failure::broken("queues that are too small or too large"));
         }

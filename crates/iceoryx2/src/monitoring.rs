@@ -8,6 +8,7 @@ use crate::name::{self, Concept, Configuration};
 use crate::segment::{failed, segment};
 use ginnel::adapter::{Part, Plan, Seen, Stage};
 use ginnel::{Error, Result as Done};
+use iceoryx2_bb_container::semantic_string::SemanticString;
 use iceoryx2_bb_elementary::package_version::PackageVersion;
 use iceoryx2_bb_elementary_traits::testing::abandonable::Abandonable;
 use iceoryx2_bb_system_types::file_name::FileName;
@@ -203,6 +204,20 @@ impl Builder {
     fn open(&self) -> Done<Part> {
         Part::open(segment()?, &self.path())
     }
+
+    /// Takes away what there is of a node that gets no token. iceoryx2 has put down the node's
+    /// details before, in a directory of the token's name, and leaves them there: whoever tries
+    /// again and again where there is no room would have less with each try.
+    fn clear(&self) {
+        let Ok(segment) = segment() else { return };
+        let name = self.name.as_bytes();
+        let is_its = |path: &[u8]| path.rsplit(|&byte| byte == b'/').nth(1) == Some(name);
+        for (path, _) in ginnel::adapter::list(segment).unwrap_or_default() {
+            if is_its(&path) {
+                let _ = ginnel::adapter::remove(segment, &path);
+            }
+        }
+    }
 }
 
 impl MonitoringBuilder<Life> for Builder {
@@ -215,6 +230,7 @@ impl MonitoringBuilder<Life> for Builder {
             Err(Error::Taken { .. }) => Err(MonitoringCreateTokenError::AlreadyExists),
             Err(why) => {
                 failed("create a token in the segment")(why);
+                self.clear();
                 Err(MonitoringCreateTokenError::InternalError)
             }
         }

@@ -9,6 +9,8 @@ mod deaths;
 mod deaths_between;
 mod errors;
 mod forks;
+mod limits;
+mod loans;
 mod patterns;
 mod random;
 mod read_only;
@@ -17,3 +19,4 @@ mod scenes;
 #[path = "../../sdk/tests/stage.rs"]
 #[allow(dead_code, reason = "the SDK's tests use more of it")]
 mod stage;
+mod users;

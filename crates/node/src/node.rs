@@ -327,6 +327,15 @@ impl Node {
         member_is_shown(joined.wake_dir(), member).unwrap_or(true)
     }
 
+    /// Does any process of `member` live that has its locks in this process's own directory of
+    /// wake-ups? So it is with another user's in a file that both open, and with none on another
+    /// kernel.
+    #[must_use]
+    pub fn member_is_beside(&self, member: u16) -> bool {
+        let joined = self.joined();
+        joined.bells.is_none() && member_is_shown(joined.wake_dir(), member) == Ok(true)
+    }
+
     /// Could this process, as it is now, open by itself what it has of process table and segment?
     #[must_use]
     pub fn is_still_own(&self) -> bool {

@@ -46,6 +46,11 @@ impl Neighbour {
         self.0.member_lives(member)
     }
 
+    /// Does any process of another member live that has its locks where this one has its own?
+    pub fn member_is_beside(&self, member: u16) -> bool {
+        self.0.member_is_beside(member)
+    }
+
     /// The directory of wake-ups, open.
     pub fn wake_dir(&self) -> i32 {
         self.0.joined().wake_dir()

@@ -12,8 +12,8 @@
 //! Whether a party lives is told by a lock on byte *page* of the file `parties` in the segment's
 //! directory of wake-ups: the kernel takes it from a process that ends, however it ends. The lock
 //! is taken before the page is claimed, so a party without it is dead, without any waiting.
-//! Processes of other members (another user's, another machine's) are as alive as any process of
-//! their member.
+//! Another user's who open the same file have their locks there, too. Processes of members that
+//! have no lock there (another machine's, say) are as alive as any process of their member.
 //!
 //! Nothing waits for the dead: [`Presence::sweep`] frees what they held. Each of its steps is a
 //! compare-and-swap from what was seen to what follows, so any number of processes may sweep at
@@ -101,14 +101,16 @@ fn open_parties(dir: i32) -> Result<Fd> {
         |errno| Error::System { doing: "open the list of parties beside the segment", errno };
     let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let open = |more| sys::openat(dir, c"parties", flags | more, 0o600).map(Fd);
-    let made = || {
-        open(libc::O_CREAT | libc::O_EXCL).inspect(|fd| {
-            // Who may use the segment may ask who lives.
-            let mode = sys::fstat(dir).map_or(0o600, |stat| stat.st_mode & 0o444 | 0o600);
-            let _ = sys::fchmod(fd.0, mode);
-        })
-    };
-    open(0).or_else(|_| made()).or_else(|_| open(0)).map_err(failed)
+    let made = || open(libc::O_CREAT | libc::O_EXCL);
+    let fd = open(0).or_else(|_| made()).or_else(|_| open(0)).map_err(failed)?;
+    // Who may use the segment may ask who lives, also those whom it was opened to since.
+    let mode = sys::fstat(dir).map_or(0o600, |stat| stat.st_mode & 0o444 | 0o600);
+    let is_narrow =
+        |stat: libc::stat| stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o777 != mode;
+    if sys::fstat(fd.0).is_ok_and(is_narrow) {
+        let _ = sys::fchmod(fd.0, mode);
+    }
+    Ok(fd)
 }
 
 impl Presence {
@@ -226,8 +228,9 @@ impl Presence {
     }
 
     fn head_lives(&self, head: Head) -> bool {
-        if head.owner().member != self.neighbour.member() {
-            return self.neighbour.member_lives(head.owner().member);
+        let member = head.owner().member;
+        if member != self.neighbour.member() && !self.neighbour.member_is_beside(member) {
+            return self.neighbour.member_lives(member);
         }
         sys::byte_is_shared(self.parties.as_raw_fd(), head.page().into()).unwrap_or(true)
     }

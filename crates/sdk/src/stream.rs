@@ -64,7 +64,7 @@ fn check_name(name: &str) -> Result<()> {
 
 impl Stream {
     fn new(read: Receiver, write: Sender) -> Self {
-        Self { read: ReadHalf::new(read), write: Some(WriteHalf::new(write)) }
+        Self { read: ReadHalf::new(read), write: Some(WriteHalf::new(write.of_one_receiver())) }
     }
 
     /// Connects to who listens under this name, waiting until it has accepted.
@@ -173,7 +173,7 @@ fn caller(segment: &Segment, name: &str, end: Option<Instant>) -> Result<Sender>
             }
             Ok(caller) => {
                 caller.look_for_receiver()?;
-                return Ok(caller.when_full(WhenFull::Wait));
+                return Ok(caller.when_full(WhenFull::Wait).of_one_receiver());
             }
             Err(error) => return Err(error),
         }

@@ -24,3 +24,4 @@ mod sleepers_model;
 mod stage;
 mod stream_model;
 mod streams;
+mod users;

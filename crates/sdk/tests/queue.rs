@@ -204,6 +204,52 @@ fn a_descriptor_tells_of_news() {
     });
 }
 
+/// A sender that comes while there is no receiver waits for one, whoever was there before; one
+/// whose receiver goes is told once, and waits for the next.
+#[test]
+fn a_sender_waits_for_the_next_receiver() {
+    play("queue::a_sender_waits_for_the_next_receiver", |part| {
+        let (segment, soon) = (segment(), Duration::from_millis(30));
+        if let Part::Role(role, _) = part {
+            let receiver = Receiver::open(&segment, "q").expect("free");
+            if role == "takes" {
+                drop(receiver.recv_timeout(100 * soon).expect("there"));
+                return;
+            }
+            std::mem::forget(receiver);
+            std::process::abort();
+        }
+        queue().create(&segment, "q").expect("free");
+        let comes_and_goes = || drop(Receiver::open(&segment, "q").expect("free"));
+        comes_and_goes();
+        let sender = Sender::open(&segment, "q").expect("a lane");
+        let full = || loop {
+            if let Err(why) = sender.try_send(b"x") {
+                return why;
+            }
+        };
+        assert_eq!(full(), Error::WouldBlock);
+        assert_eq!(sender.loan_timeout(1, soon).err(), Some(Error::TimedOut));
+        // One comes in another process, and goes: who met it is told, once.
+        let takes = role("takes", "");
+        sender.send(b"x").expect("one was taken");
+        takes.ends();
+        assert_eq!(full(), Error::Ended { died: false });
+        assert_eq!(sender.loan_timeout(1, soon).err(), Some(Error::TimedOut));
+        role("dies", "").0.wait().expect("a child");
+        assert_eq!(sender.try_send(b"x").err(), Some(Error::Ended { died: true }));
+        assert_eq!(sender.try_send(b"x").err(), Some(Error::WouldBlock));
+        // And this process's own, twice: its word is the same.
+        for _ in 0..2 {
+            let receiver = Receiver::open(&segment, "q").expect("free");
+            drop(receiver.recv().expect("there"));
+            drop(receiver);
+            assert_eq!(full(), Error::Ended { died: false });
+            assert_eq!(full(), Error::WouldBlock);
+        }
+    });
+}
+
 /// A call that finds nothing, and only then the first look at the descriptor.
 #[test]
 fn a_descriptor_that_is_made_late_tells_too() {

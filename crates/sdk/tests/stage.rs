@@ -1,10 +1,12 @@
 //! A stage for a test: a process with its own `GINNEL_DIR`, which starts others in roles.
 
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-const TEST: &str = "GINNEL_SDK_TEST";
+pub const TEST: &str = "GINNEL_SDK_TEST";
 const ROLE: &str = "GINNEL_SDK_ROLE";
 const ARGUMENT: &str = "GINNEL_SDK_ARGUMENT";
 
@@ -54,8 +56,77 @@ fn again(name: &str) -> Command {
 
 /// Starts a process of this test in a role.
 pub fn role(role: &str, argument: &str) -> Guarded {
+    started(command(role, argument))
+}
+
+/// The same, for a role that becomes another user, with a directory of that user's.
+pub fn role_of_another(role: &str, argument: &str, directory: &Path) -> Guarded {
+    let mut command = command(role, argument);
+    command.env("GINNEL_DIR", directory);
+    started(command)
+}
+
+fn command(role: &str, argument: &str) -> Command {
     let name = std::env::var(TEST).expect("called by a test");
-    Guarded(again(&name).env(ROLE, role).env(ARGUMENT, argument).spawn().expect("it starts"))
+    let mut command = again(&name);
+    command.env(ROLE, role).env(ARGUMENT, argument);
+    command
+}
+
+fn started(mut command: Command) -> Guarded {
+    Guarded(command.spawn().expect("it starts"))
+}
+
+/// A directory that everybody may look into, for a segment that two users open: the test's own has
+/// its file there by the time that this returns, and `nobody`'s things their own.
+pub struct Shared {
+    place: tempfile::TempDir,
+}
+
+/// The number of a user who owns nothing.
+pub const NOBODY: u32 = 65534;
+
+impl Shared {
+    /// None where only root can become another user, and this is not root.
+    pub fn new() -> Option<Self> {
+        // SAFETY: no arguments, cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: only root can become another user");
+            return None;
+        }
+        let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let shared = Self { place };
+        std::fs::set_permissions(shared.place.path(), Permissions::from_mode(0o755)).expect("ours");
+        std::fs::create_dir(shared.theirs()).expect("a directory");
+        chown(shared.theirs(), Some(NOBODY), Some(NOBODY)).expect("root may");
+        role("makes", shared.segment().to_str().expect("UTF-8")).ends();
+        let mode = Permissions::from_mode(0o666);
+        std::fs::set_permissions(shared.segment(), mode).expect("ours");
+        Some(shared)
+    }
+
+    pub fn segment(&self) -> PathBuf {
+        self.place.path().join("shared")
+    }
+
+    /// A role of the other user's; it calls [`become_nobody`].
+    pub fn theirs_plays(&self, role: &str) -> Guarded {
+        let segment = self.segment();
+        role_of_another(role, segment.to_str().expect("UTF-8"), &self.theirs().join("own"))
+    }
+
+    fn theirs(&self) -> PathBuf {
+        self.place.path().join("nobody")
+    }
+}
+
+/// Gives up root.
+pub fn become_nobody() {
+    // SAFETY: numbers alone; all threads of the process change.
+    let done = unsafe {
+        [libc::setgroups(0, std::ptr::null()), libc::setgid(NOBODY), libc::setuid(NOBODY)]
+    };
+    assert_eq!(done, [0; 3], "{}", std::io::Error::last_os_error());
 }
 
 /// A child that does not outlive its test.

@@ -165,7 +165,16 @@ for _kind, _measures in MEASURES.items():
 
 
 def _load() -> Any:
-    library = ctypes.CDLL(os.environ.get("GINNEL_LIBRARY", "libginnel.so.0"))
+    name = os.environ.get("GINNEL_LIBRARY", "libginnel.so.0")
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as why:
+        raise ImportError(
+            f"{why}. Install the package libginnel0; or, in a clone of Ginnel, run "
+            "scripts/build-capi.sh /opt/ginnel and have GINNEL_LIBRARY name "
+            "/opt/ginnel/lib/libginnel.so.0",
+            name=__package__,
+        ) from None
     for name, result, arguments in _FUNCTIONS:
         function = getattr(library, "ginnel_" + name)
         function.restype, function.argtypes = result, arguments

@@ -36,6 +36,11 @@ pub struct Sender {
     hint: Slot<u32>,
     pub(super) trusting: bool,
     watch: OnceCell<Sleeper>,
+    /// The receiver's word where it was gone and this end knows: it waits for the next one. And the
+    /// position from which on it counts whether somebody takes messages.
+    gone: Slot<(u64, u64)>,
+    /// There is never another receiver: that it is gone is said again and again.
+    of_one: bool,
 }
 
 impl Sender {
@@ -51,7 +56,7 @@ impl Sender {
         let party = object.presence().party();
         let (number, lane, next) = take_lane(&object, geometry)?;
         object.words.word(IN_USE).fetch_or(1 << number, Release);
-        Ok(Self {
+        let sender = Self {
             object,
             lane,
             number,
@@ -62,7 +67,24 @@ impl Sender {
             hint: Slot::new(0),
             trusting: segment.is_trusting(),
             watch: OnceCell::new(),
-        })
+            gone: Slot::new((0, next)),
+            of_one: false,
+        };
+        // One that went before this end came is none that it has lost.
+        let word = sender.object.words.word(RECEIVER).load(Acquire);
+        if sender.look_for_receiver().is_err() {
+            sender.gone.set((word, next));
+        }
+        Ok(sender)
+    }
+
+    /// The same, of a queue that never has another receiver than the one of now: that this is gone
+    /// is said again and again, whenever it went.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_one_receiver(mut self) -> Self {
+        self.of_one = true;
+        self
     }
 
     /// The same, which does something else where the queue is full.
@@ -83,7 +105,8 @@ impl Sender {
     /// # Errors
     /// [`Error::TooLarge`]; [`Error::TooManyLoans`] where as many loans are out as the queue holds
     /// messages; where the queue is full and nobody is to wait, [`Error::WouldBlock`];
-    /// [`Error::Ended`] where it is full and the receiver has left or died; [`Error::Corrupt`],
+    /// [`Error::Ended`] where it is full and the receiver has left or died since this end was
+    /// opened, once: who calls again waits for the next one; [`Error::Corrupt`],
     /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
     pub fn loan(&self, len: usize) -> Result<Loan<'_>> {
         self.loan_until(len, Deadline::NEVER)
@@ -104,7 +127,7 @@ impl Sender {
         }
         let inner = self.object.inner;
         let attempt = || self.take_buffer(len);
-        let look = || self.look_for_receiver().map(|()| None);
+        let look = || self.look_for_next_receiver().map(|()| None);
         wait::until(inner, self.want(), deadline, attempt, look)
     }
 
@@ -129,7 +152,7 @@ impl Sender {
             }
         }
         self.object.presence().check_all()?;
-        self.look_for_receiver()?;
+        self.look_for_next_receiver()?;
         Err(Error::WouldBlock)
     }
 
@@ -226,6 +249,20 @@ impl Sender {
     /// Was the queue made with these measures?
     pub(crate) fn is_of(&self, queue: &super::Queue) -> bool {
         queue.same_as(&self.object).is_ok()
+    }
+
+    /// Fails where the receiver is gone, once for each receiver: afterwards this end waits for the
+    /// next one.
+    fn look_for_next_receiver(&self) -> Result<()> {
+        let word = self.object.words.word(RECEIVER).load(Acquire);
+        let (known, since) = self.gone.get();
+        let (next, most) = (self.next.get(), u64::from(self.lane.geometry.cells));
+        // Where more was sent since than the queue holds, somebody took messages: the same process
+        // has come and gone once more.
+        if word == known && next.wrapping_sub(since) <= most && !self.of_one {
+            return Ok(());
+        }
+        self.look_for_receiver().inspect_err(|_| self.gone.set((word, next.wrapping_sub(most))))
     }
 
     /// Is there somebody to wait for? Where there never was a receiver, one may come.

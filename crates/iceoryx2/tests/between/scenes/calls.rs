@@ -1,6 +1,6 @@
 //! Request and response.
 
-use super::{Stand, name, until, wait_for};
+use super::{Stand, name, seen, until, wait_for};
 use ginnel_iceoryx2::Service;
 use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::request_response::PortFactory as Factory;
@@ -13,7 +13,7 @@ fn open(stand: &Stand, of: &str) -> Calls {
 }
 
 fn until_served(calls: &Calls) {
-    until("a server", || calls.dynamic_config().number_of_servers() == 1);
+    until("a server", || seen(|see| calls.dynamic_config().list_servers(|_| see())) == 1);
 }
 
 /// One answer to each.
@@ -120,7 +120,7 @@ pub mod largest_answers {
     pub fn first(stand: &mut Stand) {
         let calls = open(stand);
         let client = calls.client_builder().create().expect("a client");
-        until("a server", || calls.dynamic_config().number_of_servers() == 1);
+        until("a server", || seen(|see| calls.dynamic_config().list_servers(|_| see())) == 1);
         for power in 0..15 {
             let pending = client.send_copy(1 << power).expect("asked");
             let answer = wait_for("an answer", || pending.receive().expect("received"));

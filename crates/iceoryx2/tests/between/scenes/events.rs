@@ -1,6 +1,6 @@
 //! Events and wait sets.
 
-use super::{Stand, name, until};
+use super::{Stand, name, seen, until};
 use ginnel_iceoryx2::Service;
 use iceoryx2::port::listener::Listener;
 use iceoryx2::prelude::*;
@@ -12,7 +12,7 @@ fn open(stand: &Stand, of: &str) -> Events<Service> {
 }
 
 fn until_heard(events: &Events<Service>) {
-    until("a listener", || events.dynamic_config().number_of_listeners() == 1);
+    until("a listener", || seen(|see| events.dynamic_config().list_listeners(|_| see())) == 1);
 }
 
 /// The ids that have come, in any order.

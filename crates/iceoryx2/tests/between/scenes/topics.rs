@@ -1,6 +1,6 @@
 //! Publish and subscribe.
 
-use super::{Stand, name, until, wait_for};
+use super::{Stand, name, seen, until, wait_for};
 use ginnel_iceoryx2::{Service, Threadsafe};
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::port::update_connections::UpdateConnections;
@@ -15,7 +15,7 @@ type Numbers = Topic<Service, u64, ()>;
 type Reader = Subscriber<Service, u64, ()>;
 
 fn until_heard(topic: &Numbers) {
-    until("a subscriber", || topic.dynamic_config().number_of_subscribers() == 1);
+    until("a subscriber", || seen(|see| topic.dynamic_config().list_subscribers(|_| see())) == 1);
 }
 
 fn next(reader: &Reader) -> Option<u64> {
@@ -47,7 +47,9 @@ pub mod samples {
         let (there, back) = (open(stand, "there"), open(stand, "back"));
         let publisher = there.publisher_builder().create().expect("a publisher");
         let subscriber = back.subscriber_builder().create().expect("a subscriber");
-        until("a subscriber", || there.dynamic_config().number_of_subscribers() == 1);
+        until("a subscriber", || {
+            seen(|see| there.dynamic_config().list_subscribers(|_| see())) == 1
+        });
         for number in 0..100 {
             let sample = publisher.loan_uninit().expect("a loan");
             let picture = Picture { number, pixels: [number as u8; 1000] };
@@ -86,7 +88,9 @@ pub mod slices {
         let publisher = service.publisher_builder();
         let publisher = publisher.allocation_strategy(AllocationStrategy::PowerOfTwo);
         let publisher = publisher.initial_max_slice_len(1).create().expect("a publisher");
-        until("a subscriber", || service.dynamic_config().number_of_subscribers() == 1);
+        until("a subscriber", || {
+            seen(|see| service.dynamic_config().list_subscribers(|_| see())) == 1
+        });
         for power in 0..15 {
             let sample = publisher.loan_slice_uninit(1 << power).expect("a loan");
             assert_eq!(sample.write_from_fn(|_| power as u8).send(), Ok(1));
@@ -229,7 +233,9 @@ pub mod headers {
     pub fn first(stand: &mut Stand) {
         let topic = open(stand);
         let publisher = topic.publisher_builder().create().expect("a publisher");
-        until("a subscriber", || topic.dynamic_config().number_of_subscribers() == 1);
+        until("a subscriber", || {
+            seen(|see| topic.dynamic_config().list_subscribers(|_| see())) == 1
+        });
         let mut sample = publisher.loan().expect("a loan");
         *sample.user_header_mut() = Header { stamp: 77, words: [1, 2, 3, 4, 5] };
         *sample.payload_mut() = 78;
