@@ -82,7 +82,11 @@ impl Guests {
     pub fn describe(&self) -> String {
         let how = match machine::acceleration(&self.kernel) {
             "kvm" => "under KVM",
-            _ => "under software emulation: these figures compare the two ways with each other, and say nothing of real machines",
+            _ => {
+                "under software emulation: these figures compare the two ways with each other, and say nothing of real machines. \
+                 There a connection takes milliseconds to be proved, in place of 0.1: where there are many, measure \
+                 for longer (--seconds 15)"
+            }
         };
         format!("guests: two virtual machines with kernel {}, {how}", self.kernel.release())
     }
