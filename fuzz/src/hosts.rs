@@ -8,11 +8,11 @@ use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::hosts::Hosts;
 use ginnel_switch::hosts::handshake::{self, Keys};
 use ginnel_switch::hosts::link::Link;
-use ginnel_switch::hosts::message::{HEAD, MESSAGE, Message, RECORD, Seals, put};
+use ginnel_switch::hosts::message::{HEAD, Message, RECORD, Seals, put};
 use ginnel_switch::hosts::pair::pair;
 use ginnel_switch::secret::Secret;
 use ginnel_switch::server::Server;
-use ginnel_switch::wire::{HEADER, features};
+use ginnel_switch::wire::{HEADER, MESSAGE, features};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

@@ -62,6 +62,9 @@ pub const HEADER: usize = 12;
 pub const ETHERNET: usize = 14;
 /// The longest frame: a segment of 64 KiB with its headers.
 pub const LONGEST: usize = 65535 + ETHERNET + 4;
+/// Bytes of the longest message between hosts: of one frame, however long, or several short ones,
+/// with what stands before them.
+pub const MESSAGE: usize = (LONGEST + 128).next_multiple_of(4096);
 /// What of a frame is copied before it is looked at, bytes: enough for the longest headers that a
 /// filter looks at (Ethernet, VLAN, IPv6, neighbour advertisement).
 pub const FRONT: usize = 96;

@@ -2,18 +2,18 @@
 //! once they are sent, in order, whatever becomes of the host, the guest or the switch meanwhile.
 
 use crate::common::fabric::{Net, secret};
+use crate::common::long::{Long, SLOTS};
 use crate::common::{frame, mac, talk};
-use crate::long::{Long, SLOTS};
 use ginnel_switch::config::{Config, FabricConfig, HostConfig, PortConfig};
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
 use ginnel_switch::hosts::Hosts;
 use ginnel_switch::hosts::handshake::Keys;
 use ginnel_switch::hosts::link::Link;
-use ginnel_switch::hosts::message::{HEAD, MESSAGE, Message, Seals, put};
+use ginnel_switch::hosts::message::{HEAD, Message, Seals, put};
 use ginnel_switch::hosts::pair::{End, pair};
 use ginnel_switch::server::Server;
 use ginnel_switch::vhost::message::Request;
-use ginnel_switch::wire::HEADER;
+use ginnel_switch::wire::{HEADER, MESSAGE};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,7 +6,6 @@ mod hostile;
 mod hostile_hosts;
 mod hosts;
 mod in_place;
-mod long;
 mod reload;
 mod reload_attack;
 mod reload_load;

@@ -2,9 +2,8 @@
 
 use super::read::Reader;
 use super::{ConfigError, MAX_MACS, PortConfig, check_name};
-use crate::hosts::message::MESSAGE;
 use crate::secret::Secret;
-use crate::wire::LONGEST;
+use crate::wire::{LONGEST, MESSAGE};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;

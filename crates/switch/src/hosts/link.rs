@@ -9,9 +9,10 @@ mod in_place;
 mod tests;
 
 use super::handshake::Keys;
-use super::message::{self, HEAD, MESSAGE, Message, Seals};
+use super::message::{self, HEAD, Message, Seals};
 use crate::loan::{Lender, Loan};
 use crate::ring::{Region, Slices};
+use crate::wire::MESSAGE;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -16,22 +16,20 @@
 //! stays as it is.
 
 use super::handshake::Keys;
-use crate::wire::{ETHERNET, HEADER, LONGEST};
+use crate::wire::{ETHERNET, HEADER, LONGEST, MESSAGE};
 use std::fmt;
 
 /// Bytes before the keys or frames of a message.
 pub const HEAD: usize = 48;
 /// Bytes before each frame, and its header among them.
 pub const RECORD: usize = 8 + HEADER;
-/// Bytes of the longest message: of one frame, however long, or several short ones.
-pub const MESSAGE: usize = (HEAD + RECORD + LONGEST).next_multiple_of(4096);
 /// Keys of one host: as many as it can have ports.
 pub const MAX_KEYS: usize = crate::config::MAX_PORTS;
 
 const SEAL: usize = 32;
 const ALIVE: u8 = 1;
 const FRAMES: u8 = 2;
-const _: () = assert!(HEAD + 4 * MAX_KEYS <= MESSAGE);
+const _: () = assert!(HEAD + 4 * MAX_KEYS <= MESSAGE && HEAD + RECORD + LONGEST <= MESSAGE);
 
 /// What is wrong with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

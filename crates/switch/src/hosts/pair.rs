@@ -2,9 +2,9 @@
 //! fuzzing, which write at one end what they like.
 
 use super::link::{Lost, Wire};
-use super::message::MESSAGE;
 use crate::loan::Loan;
 use crate::ring::{Held, Region};
+use crate::wire::MESSAGE;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::VecDeque;

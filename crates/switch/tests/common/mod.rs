@@ -2,6 +2,7 @@
 
 pub mod fabric;
 pub mod fuse;
+pub mod long;
 
 use ginnel_switch::config::Config;
 use ginnel_switch::control;
