@@ -27,7 +27,7 @@ impl Peer {
             queue.create(segment, name).expect("made");
         }
         let peer = Self {
-            tx: Sender::open(segment, &to).expect("ours"),
+            tx: Sender::open(segment, &to).expect("ours").of_one_receiver(),
             rx: Receiver::open(segment, &from).expect("ours"),
         };
         knock(segment, id);
@@ -354,7 +354,7 @@ fn serve(place: &Place, args: &[&str], play: impl FnOnce(&Peer)) -> crate::stage
     let [to, from] = wire::queues("s", hello.id);
     let peer = Peer {
         rx: Receiver::open(&segment, &to).expect("made"),
-        tx: Sender::open(&segment, &from).expect("made"),
+        tx: Sender::open(&segment, &from).expect("made").of_one_receiver(),
     };
     peer.says(&Message::Welcome { version: VERSION, writable: true });
     play(&peer);
