@@ -3,7 +3,7 @@
 //! noise on them, tokens wake as before.
 
 use super::programs::NOISE;
-use super::{LIMIT, PYTHON, Two};
+use super::{PYTHON, Two};
 use ginnel_tests::netns::ADDRESSES;
 use ginnel_tests::{Running, Stand};
 use serde_json::Value;
@@ -119,7 +119,6 @@ fn no_token_in(served: &str, asked: &str) {
     client.wait_for("done");
     let after = [&two.server, &two.client].map(seen);
     for ((before, after), who) in before.iter().zip(&after).zip([served, asked]) {
-        assert_eq!(after.0, ["line", "line"], "{who}: {before:?} {after:?}");
         assert_eq!(after.2, before.2, "tokens, {who}: {before:?} {after:?}");
     }
     // The server sleeps whenever the client does.
@@ -193,15 +192,18 @@ fn noise(way: &str, served: &str) {
     fs::remove_file(stays).expect("there");
     let done = client.finish();
     assert!(done.success() && done.stdout.contains("answered"), "{done}");
-    // Others are served as ever, and by lines.
+    // Others are served as ever, and by lines. (Not what is armed at the end: a receive that finds
+    // its bytes when it is about to sleep takes back what it armed.)
     let (mut client, steps) = two.ring(&port, "recv", &[]);
     client.wait_for("first");
     two.wait_for_pairs(2);
-    for (step, said) in steps.iter().zip(["warm", "done"]) {
-        fs::remove_file(step).expect("there");
-        client.wait_for(said);
-    }
-    two.client.wait_until(LIMIT, "lines", || seen(&two.client).0 == ["line", "line"]);
+    fs::remove_file(&steps[0]).expect("there");
+    client.wait_for("warm");
+    let (_, wakes, tokens) = seen(&two.client);
+    fs::remove_file(&steps[1]).expect("there");
+    client.wait_for("done");
+    let after = seen(&two.client);
+    assert!(after.1 - wakes > after.2 - tokens, "{wakes} wake-ups and {tokens} tokens before, {after:?} after");
     two.hear_end(server, client, &steps[2]);
 }
 
