@@ -7,7 +7,7 @@ use crate::ledger::{Stage, flag};
 use crate::rendezvous::{Entry, state};
 use ginnel_region::sys;
 use ginnel_ring::park::{self, Want};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 /// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes
@@ -76,7 +76,7 @@ impl Endpoint<'_> {
     /// by a reset. Under the send lock.
     pub(crate) fn say_end(self) {
         let slot = self.slot();
-        if self.channel().released().load(Acquire) & 0x100 << slot.side() != 0 {
+        if self.channel().was_reset(slot.side()) {
             return;
         }
         // Before the kernel's FIN, whatever carries: without it a FIN is that of a process which
@@ -159,7 +159,7 @@ impl Endpoint<'_> {
             // Handed over, perhaps to somebody who still uses it: the kernel's close says all there
             // is to say, but that a reset is none for a wake-up which lay unread.
             if resets {
-                self.channel().released().fetch_or(0x100 << slot.side(), AcqRel);
+                self.channel().reset(slot.side());
             } else {
                 self.channel().end(slot.side());
             }
@@ -177,7 +177,7 @@ impl Endpoint<'_> {
             if abort {
                 slot.set(flag::TX_SHUT, true);
                 // The reset is meant: it is not the end of the stream.
-                self.channel().released().fetch_or(0x100 << slot.side(), AcqRel);
+                self.channel().reset(slot.side());
             } else {
                 self.mark_end();
             }

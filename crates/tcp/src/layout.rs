@@ -48,6 +48,10 @@ pub const GATE_HOLD: u64 = 2;
 pub const GATE_CUT: u64 = 4;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
+/// In [`Channel::released`], of side 0, the next bit of side 1: it resets the connection …
+const RESET: u64 = 0x100;
+/// … or ended its stream.
+const ENDED: u64 = 0x400;
 
 /// How many publications a writer stamps until the reader has taken them.
 pub(crate) const STAMPS: usize = 4;
@@ -161,13 +165,13 @@ impl<'a> Channel<'a> {
     /// Remembers that `side` ended its stream by itself: shut down or closed, while its process
     /// lived.
     pub fn end(self, side: u8) {
-        self.released().fetch_or(0x400 << (side & 1), Ordering::AcqRel);
+        self.released().fetch_or(ENDED << (side & 1), Ordering::AcqRel);
     }
 
     /// See [`Self::end`].
     #[must_use]
     pub fn has_ended(self, side: u8) -> bool {
-        self.released().load(Ordering::Acquire) & 0x400 << (side & 1) != 0
+        self.released().load(Ordering::Acquire) & ENDED << (side & 1) != 0
     }
 
     /// Remembers that `side` receives no more: its kernel answers what comes over TCP with RST.
@@ -196,12 +200,25 @@ impl<'a> Channel<'a> {
         Direction { words: Words { first, segment: PhantomData } }
     }
 
+    /// Remembers that `side` ends the connection by a reset, and means it: what the other end's
+    /// kernel tells then is not the end of the stream.
+    pub fn reset(self, side: u8) {
+        self.released().fetch_or(RESET << (side & 1), Ordering::SeqCst);
+    }
+
+    /// See [`Self::reset`].
+    #[must_use]
+    #[inline]
+    pub fn was_reset(self, side: u8) -> bool {
+        self.released().load(Ordering::Acquire) & RESET << (side & 1) != 0
+    }
+
     /// Has `side` said that it is at an end, in whatever way: its direction, its stream, or the
     /// connection by a reset?
     #[must_use]
     #[inline]
     pub fn says_end(self, side: u8) -> bool {
-        let said = 0x500 << (side & 1);
+        let said = (RESET | ENDED) << (side & 1);
         self.direction(side).eof().load(Ordering::Acquire) != NO_EOF || self.released().load(Ordering::Acquire) & said != 0
     }
 

@@ -73,7 +73,7 @@ impl Endpoint<'_> {
         self.flush();
         let (_tx, _rx) = (self.send_lock(), self.receive_lock());
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {
-            self.channel().released().fetch_or(0x100 << slot.side(), SeqCst);
+            self.channel().reset(slot.side());
             // The other end's writer goes on over TCP, whose kernel answers.
             park::close(self.incoming().want_data());
             self.settle_cork();

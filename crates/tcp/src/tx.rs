@@ -15,7 +15,7 @@ use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use ginnel_region::Corrupt;
 use ginnel_ring::park::Want;
 use libc::{c_int, iovec};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// How a non-blocking send ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl<'a> Endpoint<'a> {
         self.slot().set_reason(reason);
         if self.slot().stage() == Stage::Active {
             // The reset is meant: the other end is not to take it for the end of the stream.
-            self.channel().released().fetch_or(0x100 << self.slot().side(), SeqCst);
+            self.channel().reset(self.slot().side());
         }
         self.slot().set_stage(Stage::Broken);
         // The number may be another's by now.

@@ -179,7 +179,7 @@ impl<'a> Endpoint<'a> {
     /// Did the other end say that it resets the connection?
     #[must_use]
     pub fn reset_is_meant(self) -> bool {
-        self.channel().released().load(Acquire) & (0x100 << (1 - self.slot().side())) != 0
+        self.channel().was_reset(1 - self.slot().side())
     }
 
     /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay
