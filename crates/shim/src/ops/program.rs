@@ -40,8 +40,9 @@ impl Program {
         #[cfg(target_arch = "x86_64")]
         let loader = found == Some(Unreachable::StaticGo)
             && finding.is_some_and(|finding| finding.interpreter().is_none())
+            // The first counts, as for getenv(3).
             // SAFETY: the caller's promise.
-            && unsafe { variable(envp, b"GINNEL_GO=") } == Some(b"1")
+            && unsafe { strings(envp) }.find_map(|string| string.strip_prefix(b"GINNEL_GO=")) == Some(b"1")
             && path.is_some_and(|path| crate::loader::for_program(path).is_some());
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
@@ -78,47 +79,28 @@ impl Program {
     }
 }
 
+/// The strings of an environment.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of strings.
+unsafe fn strings<'a>(envp: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
+    let none = envp.is_null();
+    // SAFETY: the caller's promise; nothing behind the null pointer is read.
+    let places = (0..).take_while(move |_| !none).map(move |index| unsafe { envp.add(index).read() });
+    // SAFETY: the caller's promise.
+    places.take_while(|place| !place.is_null()).map(|place| unsafe { CStr::from_ptr(place) }.to_bytes())
+}
+
 /// The preloads in an environment, if this library is among them: which variable it is, and what it
 /// says.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
 pub unsafe fn preload<'a>(envp: *const *const c_char) -> Option<(usize, &'a [u8])> {
-    if envp.is_null() {
-        return None;
-    }
-    let mut index = 0;
-    let mut found = None;
-    // SAFETY: the caller's promise; nothing behind the null pointer is read.
-    unsafe {
-        while let place = envp.add(index).read()
-            && !place.is_null()
-        {
-            if let Some(list) = CStr::from_ptr(place).to_bytes().strip_prefix(b"LD_PRELOAD=")
-                && is_named(list)
-            {
-                found = Some((index, list));
-            }
-            index += 1;
-        }
-    }
-    found
-}
-
-/// What an environment has for a variable, the first that it names so, as getenv(3) finds it.
-/// `begin`: its name and an equals sign.
-///
-/// # Safety
-/// `envp` is null or a null-terminated array of strings.
-#[cfg(target_arch = "x86_64")]
-unsafe fn variable<'a>(envp: *const *const c_char, begin: &[u8]) -> Option<&'a [u8]> {
-    if envp.is_null() {
-        return None;
-    }
-    // SAFETY: the caller's promise; nothing behind the null pointer is read.
-    let strings = (0..).map(|index| unsafe { *envp.add(index) }).take_while(|place| !place.is_null());
     // SAFETY: the caller's promise.
-    strings.map(|place| unsafe { CStr::from_ptr(place) }.to_bytes()).find_map(|string| string.strip_prefix(begin))
+    let strings = unsafe { strings(envp) }.enumerate();
+    let lists = strings.filter_map(|(index, string)| Some((index, string.strip_prefix(b"LD_PRELOAD=")?)));
+    lists.filter(|(_, list)| is_named(list)).last()
 }
 
 /// The names in a list of preloads (ld.so(8)).

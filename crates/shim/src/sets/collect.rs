@@ -48,15 +48,6 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
     let now = ticks();
     set.with(|inner| {
         rang(inner, attachment);
-        // (Where there is one place only, it goes round.)
-        if room.len() > 1 && inner.was_looked_at(set, now) {
-            let n = one_ring(set, inner, attachment, epfd, room, now);
-            if n > 0 {
-                inner.unasked += n;
-                inner.passed_over = 0;
-                return Pass { n, hot: true, recent: true, reserved: false, number: inner.passes };
-            }
-        }
         collect_hot(set, inner, attachment, epfd, room, now, asked)
     })
 }
@@ -85,17 +76,6 @@ fn one_ring(set: &Set, inner: &mut Inner, attachment: &Attachment, epfd: c_int, 
     1
 }
 
-impl Inner {
-    /// Was the kernel asked so lately, and had nothing, that it need not be asked with what rings
-    /// have at `now`, ticks?
-    fn was_looked_at(&self, set: &Set, now: u64) -> bool {
-        let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
-        // What the kernel had for the program the last time it has still, where that is
-        // level-triggered.
-        !set.lively.load(Ordering::Relaxed) && now.wrapping_sub(self.looked) < every
-    }
-}
-
 /// [`collect`] under the lock.
 fn collect_hot(
     set: &Set,
@@ -109,8 +89,20 @@ fn collect_hot(
     let mut n = 0;
     inner.passes += 1;
     let number = inner.passes;
+    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+    // What the kernel had for the program the last time it has still, where that is
+    // level-triggered.
     let lively = set.lively.load(Ordering::Relaxed);
-    let mut recent = asked || inner.was_looked_at(set, now);
+    let mut recent = asked || !lively && now.wrapping_sub(inner.looked) < every;
+    // (Where there is one place only, it goes round.)
+    if recent && room.len() > 1 {
+        n = one_ring(set, inner, attachment, epfd, room, now);
+        if n > 0 {
+            inner.unasked += n;
+            inner.passed_over = 0;
+            return Pass { n, hot: true, recent, reserved: false, number };
+        }
+    }
     if !inner.hot.is_empty() {
         if inner.hot.len() > MANY {
             // Some of them may be armed instead.
