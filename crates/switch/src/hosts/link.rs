@@ -184,33 +184,31 @@ impl Link {
         if self.batch.as_ref().is_some_and(|batch| !fits(batch)) {
             self.go()?;
         }
-        let batch = match self.batch.take() {
-            Some(batch) if !fits(&batch) => {
-                self.batch = Some(batch);
-                return Ok(Put::Full);
-            }
+        // Filled where it is: each frame comes by here, and a batch is not small.
+        let batch = match &mut self.batch {
+            Some(batch) if !fits(batch) => return Ok(Put::Full),
             Some(batch) => batch,
-            None => {
+            none => {
                 if self.wire.sending() >= AT_ONCE {
                     self.wire.look()?;
                 }
                 let Some(index) = self.wire.take() else { return Ok(Put::Full) };
-                Batch { index, len: HEAD, frames: 0, sealed: false, loan: None }
+                none.insert(Batch { index, len: HEAD, frames: 0, sealed: false, loan: None })
             }
         };
         let buffer = self.wire.buffer(batch.index);
         let Some(place) = message::put(buffer, batch.len, key, len) else {
             if batch.frames == 0 {
                 self.wire.untake(batch.index);
-            } else {
-                self.batch = Some(batch);
+                self.batch = None;
             }
             return Ok(Put::Full);
         };
         let (head, tail) = place.split_at_mut(front.len());
         head.copy_from_slice(front);
         rest.copy_to(tail);
-        self.batch = Some(Batch { len: batch.len + taken, frames: batch.frames + 1, ..batch });
+        batch.len += taken;
+        batch.frames += 1;
         Ok(Put::Copied)
     }
 
