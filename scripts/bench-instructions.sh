@@ -6,8 +6,9 @@
 #
 #   scripts/bench-instructions.sh [RELEASE-DIRECTORY…]     (target/release)
 #
-# Several directories are compared: one column each. What the service thread does meanwhile is in
-# it; it differs by a few instructions between runs.
+# Several directories are compared: one column each. What goes by time is in it, too, as the service
+# thread's work, and when a busy set asks the kernel: two runs differ by one in a hundred, with many
+# connections by one in ten.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -79,7 +79,7 @@ static void pin(int cpu) {
     if (sched_setaffinity(0, sizeof set, &set) < 0) die("pinning to cpu %d", cpu);
 }
 
-static struct options options_of(int argc, char **argv) {
+__attribute__((unused)) static struct options options_of(int argc, char **argv) {
     struct options o = {.addr = "127.0.0.1:0", .size = 64, .seconds = 0.2, .count = 200, .warmup = 200,
                         .cpu = -1, .peer_cpu = -1, .batch = 16, .connections = 1, .nodelay = 1};
     static const struct option names[] = {

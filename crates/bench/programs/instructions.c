@@ -5,46 +5,25 @@
  *
  * plain: one connection, write and read. epoll: each read after an epoll_wait that tells of it.
  * many: 50 connections are written to, and one set tells the server of all. */
-#define _GNU_SOURCE
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "common.h"
 
 enum { SIZE = 64, MOST = 50, ROOM = 256 };
 
-static void must(int holds, const char *what) {
-    if (!holds) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static void quick(int fd) {
-    int one = 1;
-    must(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "TCP_NODELAY");
-}
-
 static void send_one(int fd) {
     char bytes[SIZE] = {0};
-    must(write(fd, bytes, SIZE) == SIZE, "write");
+    if (write(fd, bytes, SIZE) != SIZE) die("write");
 }
 
 static void take_one(int fd) {
     char bytes[4096];
-    must(read(fd, bytes, sizeof bytes) == SIZE, "read");
+    if (read(fd, bytes, sizeof bytes) != SIZE) die("read");
 }
 
 static int set_of(const int *fds, int count) {
     int set = epoll_create1(0);
-    must(set >= 0, "epoll_create1");
     for (int i = 0; i < count; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.fd = fds[i]};
-        must(epoll_ctl(set, EPOLL_CTL_ADD, fds[i], &event) == 0, "epoll_ctl");
+        if (epoll_ctl(set, EPOLL_CTL_ADD, fds[i], &event) < 0) die("epoll_ctl");
     }
     return set;
 }
@@ -54,7 +33,7 @@ static void serve(int set, int count, int answers) {
     struct epoll_event events[ROOM];
     while (count > 0) {
         int ready = epoll_wait(set, events, ROOM, 10000);
-        must(ready > 0, "epoll_wait");
+        if (ready <= 0) die("epoll_wait");
         for (int i = 0; i < ready; i++, count--) {
             take_one(events[i].data.fd);
             if (answers) send_one(events[i].data.fd);
@@ -63,22 +42,20 @@ static void serve(int set, int count, int answers) {
 }
 
 int main(int argc, char **argv) {
-    must(argc == 3, "instructions plain|epoll|many MESSAGES");
+    if (argc != 3) die("instructions plain|epoll|many MESSAGES");
     int count = strcmp(argv[1], "many") == 0 ? MOST : 1, polls = strcmp(argv[1], "plain") != 0;
     int clients[MOST], servers[MOST];
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct options options = {.addr = "127.0.0.1:0", .nodelay = 1};
+    int listener = listening(&options);
+    struct sockaddr_in address;
     socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    must(bind(listener, (struct sockaddr *)&address, sizeof address) == 0, "bind");
-    must(listen(listener, MOST) == 0, "listen");
-    must(getsockname(listener, (struct sockaddr *)&address, &length) == 0, "getsockname");
+    if (getsockname(listener, (struct sockaddr *)&address, &length) < 0) die("getsockname");
+    char at[32];
+    snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(address.sin_port));
+    options.addr = at;
     for (int i = 0; i < count; i++) {
-        clients[i] = socket(AF_INET, SOCK_STREAM, 0);
-        must(connect(clients[i], (struct sockaddr *)&address, sizeof address) == 0, "connect");
-        servers[i] = accept(listener, NULL, NULL);
-        must(servers[i] >= 0, "accept");
-        quick(clients[i]);
-        quick(servers[i]);
+        clients[i] = connected(&options);
+        servers[i] = accepted(listener, &options);
     }
     int server = set_of(servers, count), client = set_of(clients, 1);
     for (long left = atol(argv[2]); left > 0; left -= count) {
@@ -89,6 +66,6 @@ int main(int argc, char **argv) {
         else
             for (int i = 0; i < count; i++) take_one(clients[i]);
     }
-    puts("ok");
+    puts("end");
     return 0;
 }
