@@ -1,5 +1,6 @@
 // One thread waits on many connections without a pause while another writes on them in turn: whatever the waits come between,
-// who was written to first is told of first.
+// who was written to first is told of first. In some rounds the waiting thread sleeps before the last of them is written to,
+// so that the next round begins with one connection that is looked at and others that have to ring.
 #include "check.h"
 
 #include <stdatomic.h>
@@ -25,12 +26,24 @@ static void shuffle(unsigned *seed) {
     }
 }
 
+// The connection that was written to last in the round before has the second place in this one.
+static void comes_second(int last) {
+    for (int i = 0; i < MANY; i++)
+        if (order[i] == last) order[i] = order[1];
+    order[1] = last;
+}
+
 static void *writes(void *unused) {
     unsigned seed = 7;
     (void)unused;
     for (int round = 0; round < ROUNDS_OF_ALL; round++) {
+        int last = order[MANY - 1];
         shuffle(&seed);
-        for (int i = 0; i < MANY; i++) put(order[i], round);
+        if (round % 8 == 7) comes_second(last);
+        for (int i = 0; i < MANY; i++) {
+            if (round % 8 == 6 && i == MANY - 1) sleep_ms(3);
+            put(order[i], round);
+        }
         // All of them were told of.
         get_all(ends[order[MANY - 1]][1], &(char){0}, 1);
     }

@@ -1,7 +1,7 @@
 //! What the rings of a set have to report.
 
 use super::edges::{held, key, marks, own_ends};
-use super::hot::{armed, make_waiter, rang};
+use super::hot::{Watched, armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
 use super::{Inner, Registration, Set, arrange, inside, kernel_control, local, local_bits, order, retell};
@@ -62,10 +62,12 @@ pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [
 /// [`only`] under the lock.
 fn one_ring(set: &Set, inner: &mut Inner, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], now: u64) -> usize {
     let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-    // What was said over TCP, or to a ring that is not looked at, may have been said before.
+    // Its ring is looked at first. Whoever else was written to before it has rung by then, or was
+    // spoken to over TCP.
+    let filled = inner.registrations.get(index as usize).and_then(Watched::of).is_some_and(Watched::has_news);
     let by_tcp = attachment.node.joined().segment.by_tcp();
     let others = !inner.children.is_empty() || inner.order.next_since() != u64::MAX;
-    if others || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
+    if !filled || others || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
         return 0;
     }
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };

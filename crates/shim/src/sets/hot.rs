@@ -139,7 +139,7 @@ pub(super) fn waiting_for_room(set: &Set) -> bool {
 
 /// What a look at a registration's ring needs to know of it.
 #[derive(Clone, Copy)]
-struct Watched {
+pub(super) struct Watched {
     endpoint: Endpoint<'static>,
     /// Bytes are news …
     reads: bool,
@@ -150,14 +150,14 @@ struct Watched {
 }
 
 impl Watched {
-    fn of(entry: &Registration) -> Option<Self> {
+    pub(super) fn of(entry: &Registration) -> Option<Self> {
         let endpoint =
             entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
         let told = entry.wants(libc::EPOLLET).then(|| entry.told());
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
 
-    fn has_news(&self) -> bool {
+    pub(super) fn has_news(self) -> bool {
         let bytes = self.reads && self.endpoint.rx_in_ring() && self.endpoint.readable();
         bytes && self.is_untold() || self.has_room()
     }

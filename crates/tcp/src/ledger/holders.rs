@@ -8,13 +8,26 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 impl Slot {
     /// Adds a holder; `false` where there is no room.
     pub fn hold(&self, process: u32) -> bool {
-        let holds = self.is_held_by(process) || self.add(process).is_some();
+        if !self.is_held_by(process) {
+            self.add(process);
+        }
         self.heed_others();
-        holds
+        self.is_held_by(process)
     }
 
+    /// Puts it there. The place, unless another of its threads did so at the same time.
     fn add(&self, process: u32) -> Option<&AtomicU32> {
-        self.holders.iter().find(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        let free = |holder: &&AtomicU32| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let added = self.holders.iter().find(free)?;
+        // Of two threads one sees the other, and whoever has the later place gives it up: a process
+        // with two would be taken for two processes.
+        fence(Ordering::SeqCst);
+        let first = self.holders.iter().find(|holder| holder.load(Ordering::Acquire) == process + 1);
+        let is_first = first.is_some_and(|first| core::ptr::eq(first, added));
+        if !is_first {
+            let _ = added.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        is_first.then_some(added)
     }
 
     /// After a process came to hold it, or found that it does: a signal handler may have left by
@@ -36,8 +49,7 @@ impl Slot {
     /// it is another's by now, or its last descriptor is being closed, as far as who closes it
     /// knew; look again.
     pub fn take_up(&self, process: u32, cookie: u64) -> Option<bool> {
-        let held = self.is_held_by(process);
-        let added = if held { None } else { self.add(process) };
+        let added = if self.is_held_by(process) { None } else { self.add(process) };
         self.heed_others();
         // One of the two sees the other: here, and in `end` and `seize_dead`.
         fence(Ordering::SeqCst);
@@ -49,7 +61,7 @@ impl Slot {
             }
             return None;
         }
-        Some(held || added.is_some())
+        Some(self.is_held_by(process))
     }
 
     /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it,
@@ -125,9 +137,11 @@ impl Slot {
         self.holder_count()
     }
 
-    /// How many processes hold it.
+    /// How many processes hold it. (For a moment, one may have two places: see [`Self::add`].)
     pub fn holder_count(&self) -> usize {
-        self.holders.iter().filter(|holder| holder.load(Ordering::Acquire) != 0).count()
+        let places = self.holders.each_ref().map(|holder| holder.load(Ordering::Acquire));
+        let first = |(at, holder): (usize, &u32)| *holder != 0 && !places.iter().take(at).any(|before| before == holder);
+        places.iter().enumerate().filter(|&place| first(place)).count()
     }
 
     /// Do several processes hold it? Cheap where that never was so.
@@ -179,6 +193,27 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// Two threads that come to a socket at once, for one process: it is one holder.
+    #[test]
+    fn threads_that_come_at_once_are_one_holder() {
+        for round in 0..2_000 {
+            let (slot, met) = (zeroed(), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        met.fetch_add(1, Ordering::SeqCst);
+                        while met.load(Ordering::SeqCst) < 2 {
+                            std::hint::spin_loop();
+                        }
+                        assert_eq!(slot.take_up(3, 0), Some(true));
+                    });
+                }
+            });
+            assert_eq!((slot.holder_count(), slot.is_alone()), (1, true), "round {round}");
+            assert_eq!(slot.let_go(3), 0);
+        }
     }
 
     fn zeroed() -> Slot {
