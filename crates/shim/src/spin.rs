@@ -98,18 +98,6 @@ pub fn together(endpoint: Endpoint<'_>) -> bool {
     endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
 }
 
-/// Asks for the cache line at `place`. Only a hint: any address will do.
-#[inline]
-pub fn prefetch(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching never faults.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 /// Between two looks at memory that another processor is to change: the next one begins when this
 /// one has come. Where many are under way at once and the line is taken away, the processor throws
 /// all of them away and begins again, and the news comes later; a pause (`spin_loop`) is longer

@@ -6,12 +6,13 @@ pub use limit::{Limit, Moment};
 
 use crate::deadline::{Deadline, is_over, remaining, sooner};
 use crate::pool::{Borrowed, borrow_for};
-use crate::spin::{Habit, prefetch, spin, together};
+use crate::spin::{Habit, spin, together};
 use crate::{gather, next};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
+use ginnel_ring::prefetch;
 use ginnel_tcp::Endpoint;
 use libc::{c_int, c_short, pollfd, timespec};
 
@@ -102,7 +103,7 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         let readable = || {
             looks.set(looks.get().wrapping_add(1));
             // The bytes come over together with the news of them, instead of after it.
-            prefetch(next);
+            prefetch::to_read(next);
             watch.has_changed() && endpoint.readable()
         };
         if spin(endpoint.attachment, habit, readable, || together(endpoint)) {

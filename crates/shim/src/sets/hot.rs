@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use ginnel_node::node::Standing;
 use ginnel_node::waiter::Waiter;
 use ginnel_ring::park::Want;
+use ginnel_ring::prefetch;
 use ginnel_tcp::Attachment;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::Stage;
@@ -241,7 +242,7 @@ impl Few {
     #[inline]
     fn has_news(&self) -> bool {
         self.list.iter().any(|(watched, watch)| {
-            spin::prefetch(watch.next_place());
+            prefetch::to_read(watch.next_place());
             watched.reads && watch.is_filled() && watched.is_untold() || watched.has_room()
         })
     }

@@ -11,7 +11,8 @@ use super::collect::{IN, OUT};
 use super::edges::{BYTES, key};
 use super::hot::rang;
 use super::{Inner, Registration, resolve};
-use crate::spin::{prefetch, ticks};
+use crate::spin::ticks;
+use ginnel_ring::prefetch;
 use ginnel_tcp::{Attachment, Endpoint, by_tcp};
 use libc::epoll_event;
 
@@ -203,7 +204,7 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
         let mut endpoints = [None; TOGETHER];
         for (endpoint, &index) in endpoints.iter_mut().zip(group) {
             *endpoint = registrations.get(index as usize).and_then(Registration::endpoint);
-            endpoint.iter().for_each(|endpoint| prefetch(endpoint.writers_line()));
+            endpoint.iter().for_each(|endpoint| prefetch::to_read(endpoint.writers_line()));
         }
         for (&index, endpoint) in group.iter().zip(endpoints) {
             let Some(entry) = registrations.get_mut(index as usize) else { continue };

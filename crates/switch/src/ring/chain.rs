@@ -36,6 +36,12 @@ impl Slice<'_> {
         self.len == 0
     }
 
+    /// Where it begins here.
+    #[inline(always)]
+    pub(super) fn start(self) -> *const u8 {
+        self.at
+    }
+
     /// Where the guest has it.
     #[must_use]
     pub fn guest(&self) -> u64 {

@@ -30,6 +30,7 @@
 //! Whatever breaks a rule of virtio is a [`Broken`]: that queue is served no further until its
 //! front end sets it up again. Nothing here panics, whatever the memory says.
 
+mod ahead;
 mod broken;
 mod chain;
 mod descriptor;

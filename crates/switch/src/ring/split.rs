@@ -1,5 +1,6 @@
 //! One split virtqueue, as the device sees it (virtio 1.2, 2.7).
 
+use super::ahead::Ahead;
 use super::broken::{Broken, Refused};
 use super::chain::Slices;
 use super::descriptor::{DESCRIPTOR, Descriptor, INDIRECT, NEXT, WRITE, append, walk_table};
@@ -25,12 +26,13 @@ pub struct Ring {
     /// The next entry of the available ring.
     pub(super) next: u16,
     /// The available index, as it was last seen.
-    seen: u16,
+    pub(super) seen: u16,
     /// The next entry of the used ring, and what of it the guest was told.
     pub(super) done: u16,
     pub(super) published: u16,
     /// Chains that were taken, and wait for one that is lent.
     pub(super) order: Order,
+    pub(super) ahead: Ahead,
 }
 
 // SAFETY: its pointers are into shared mappings, which belong to no thread, and its parts keep
@@ -66,6 +68,7 @@ impl Ring {
             done,
             published: done,
             order: Order::new(),
+            ahead: Ahead::default(),
         };
         ring.mute();
         Ok(ring)
@@ -122,21 +125,27 @@ impl Ring {
 
     /// The head of the chain at an entry of the available ring that waits.
     #[inline]
-    fn head(&self, entry: u16) -> Result<u16, Broken> {
+    pub(super) fn head(&self, entry: u16) -> Result<u16, Broken> {
         let offset = 4 + 2 * usize::from(entry & self.mask);
         // SAFETY: an entry below the size, which the part holds.
         let head = u16::from_le(unsafe { self.available.u16(offset) }.load(Ordering::Relaxed));
         if head <= self.mask { Ok(head) } else { Err(Broken::Descriptor(head)) }
     }
 
+    /// Where a descriptor of the table lies.
+    #[inline]
+    pub(super) fn place_of(&self, index: u16) -> *mut u8 {
+        // SAFETY: a descriptor below the size, which the part holds.
+        unsafe { self.descriptors.at.add(16 * usize::from(index & self.mask)) }
+    }
+
     /// A descriptor of the table; `index` is below the size.
     #[inline]
-    fn descriptor(&self, index: u16) -> Descriptor {
-        let offset = 16 * usize::from(index & self.mask);
-        // SAFETY: a descriptor below the size; the table is aligned to 16 bytes.
+    pub(super) fn descriptor(&self, index: u16) -> Descriptor {
+        let place = self.place_of(index);
+        // SAFETY: its 16 bytes are in the part; the table is aligned to as many.
         let word = |n: usize| unsafe {
-            AtomicU64::from_ptr(self.descriptors.at.add(offset + 8 * n).cast())
-                .load(Ordering::Relaxed)
+            AtomicU64::from_ptr(place.add(8 * n).cast()).load(Ordering::Relaxed)
         };
         Descriptor::of([word(0), word(1)])
     }
@@ -187,6 +196,7 @@ impl Ring {
         if self.waiting()? == 0 {
             return Ok(None);
         }
+        self.fetch_ahead(memory);
         let head = self.head(self.next)?;
         self.walk(memory, head, 0, to)?;
         self.next = self.next.wrapping_add(1);
@@ -204,13 +214,25 @@ impl Ring {
         }
     }
 
+    /// Where an entry of the used ring lies.
+    #[inline(always)]
+    pub(super) fn place_of_used(&self, entry: u16) -> *mut u8 {
+        // SAFETY: an entry below the size, which the part holds.
+        unsafe { self.used.at.add(self.offset_of_used(entry)) }
+    }
+
+    #[inline(always)]
+    fn offset_of_used(&self, entry: u16) -> usize {
+        4 + 8 * usize::from(entry & self.mask)
+    }
+
     /// Writes the next entry of the used ring.
     #[inline]
     pub(super) fn write_used(&mut self, memory: &Memory, head: u16, len: u32) {
-        let offset = 4 + 8 * usize::from(self.done & self.mask);
-        // SAFETY: an entry below the size, which the part holds; it is aligned to 4 bytes.
+        let (offset, place) = (self.offset_of_used(self.done), self.place_of_used(self.done));
+        // SAFETY: its 8 bytes are in the part, and aligned to 4.
         unsafe {
-            let word = |n: usize| AtomicU32::from_ptr(self.used.at.add(offset + 4 * n).cast());
+            let word = |n: usize| AtomicU32::from_ptr(place.add(4 * n).cast());
             word(0).store(u32::from(head).to_le(), Ordering::Relaxed);
             word(1).store(len.to_le(), Ordering::Relaxed);
         }
@@ -274,6 +296,7 @@ impl Ring {
         if self.waiting()? == 0 {
             return Err(Refused::Full);
         }
+        self.fetch_ahead_to_write(memory);
         if self.deliver_into_one(memory, front, rest, total)? {
             return Ok(());
         }
