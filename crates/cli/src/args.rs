@@ -2,10 +2,13 @@
 
 pub mod container;
 pub mod cp;
+pub mod mpi;
+pub mod objects;
+pub mod segment;
 pub mod service;
+pub mod vm;
 
 use crate::name::SegmentName;
-use crate::size::{Mode, Size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -108,14 +111,14 @@ pub enum Command {
     /// status is 1 where a program finds no segment in time; it joins as soon as there is one.
     Attach(Attach),
     /// Create, list and remove segments
-    Segment(Segment),
+    Segment(segment::Segment),
     /// List the named objects of a segment: memory, queues, locks
-    Ls(Ls),
+    Ls(objects::Ls),
     /// Take the names from objects of a segment
     ///
     /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes
     /// on using it; its memory is freed when nobody does.
-    Rm(Rm),
+    Rm(objects::Rm),
     /// Copy files between processes, containers and virtual machines of this host
     ///
     /// One of both sides is NAME:PATH, below the directory that `ginnel cp serve` offers there
@@ -129,14 +132,14 @@ pub enum Command {
     /// Have containers meet in a segment, by CDI or by options of their runtime
     Container(container::Container),
     /// Attach virtual machines to segments that ginneld serves
-    Vm(Vm),
+    Vm(vm::Vm),
     /// Start an MPI program whose ranks reach each other through shared memory
     ///
     /// Becomes the mpirun that is found (Open MPI's or MPICH's) with the settings that this takes:
     /// docs/mpi.md. All arguments after ginnel's own are mpirun's: ginnel mpirun -n 4 PROGRAM
-    Mpirun(Mpirun),
+    Mpirun(mpi::Mpirun),
     /// Print settings for MPI libraries
-    Mpi(Mpi),
+    Mpi(mpi::Mpi),
     /// Compare transports on this machine, as a report with charts
     ///
     /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help
@@ -260,223 +263,6 @@ fn interval(text: &str) -> Result<f64, String> {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("a number of seconds from 0.1 to 3600".into()),
     }
-}
-
-/// `ginnel segment`
-#[derive(Debug, Args)]
-pub struct Segment {
-    /// What to do with segments.
-    #[command(subcommand)]
-    pub command: SegmentCommand,
-}
-
-/// The commands on segments.
-#[derive(Debug, Subcommand)]
-pub enum SegmentCommand {
-    /// Create a segment
-    Create(Create),
-    /// List the segments of the directory
-    List(List),
-    /// Remove a segment: its file and its directory of wake-ups, nothing else
-    Remove(Remove),
-}
-
-/// `ginnel segment create`
-#[derive(Debug, Args)]
-pub struct Create {
-    /// Name in the directory, or a path if it contains a slash
-    #[arg(value_name = "NAME|PATH")]
-    pub name: SegmentName,
-    /// Size, at least 16M; memory is taken only as it is used
-    #[arg(long, default_value = "1G")]
-    pub size: Size,
-    /// Who may join, as file permissions in octal; whoever joins can read all that passes in it
-    #[arg(long, default_value = "600", value_name = "OCTAL")]
-    pub mode: Mode,
-    /// Wake up by tokens over TCP only, never by FIFOs
-    #[arg(long)]
-    pub tokens: bool,
-}
-
-/// `ginnel segment list`
-#[derive(Debug, Args)]
-pub struct List {
-    /// Print JSON: the same as "segments" of ginnel status --json
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `ginnel segment remove`
-#[derive(Debug, Args)]
-pub struct Remove {
-    /// Name in the directory, or a path if it contains a slash
-    #[arg(value_name = "NAME|PATH")]
-    pub name: SegmentName,
-    /// Remove it although processes use it, or although it is no segment. Those processes keep
-    /// their connections; new ones do not meet them
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// `ginnel ls`
-#[derive(Debug, Args)]
-pub struct Ls {
-    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
-    #[arg(long, value_name = "NAME|PATH")]
-    pub segment: Option<SegmentName>,
-    /// Print JSON: {"version", "segment", "objects": [{"name", "kind", "size", "owner", "users",
-    /// "waiting", "removed"}]}
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `ginnel rm`
-#[derive(Debug, Args)]
-pub struct Rm {
-    /// Names of objects
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
-    #[arg(long, value_name = "NAME|PATH")]
-    pub segment: Option<SegmentName>,
-    /// Print JSON: {"version", "segment", "removed": [NAME, …]}
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `ginnel vm`
-#[derive(Debug, Args)]
-pub struct Vm {
-    /// What to do with virtual machines.
-    #[command(subcommand)]
-    pub command: VmCommand,
-}
-
-/// The commands on virtual machines.
-#[derive(Debug, Subcommand)]
-pub enum VmCommand {
-    /// Print the QEMU options with which a virtual machine joins a segment, or a switch
-    ///
-    /// To be put into QEMU's command line: qemu-system-x86_64 … $(ginnel vm args --segment default
-    /// --slot 1). Each machine needs a slot of its own in a segment. With libvirt, see
-    /// docs/libvirt.md.
-    ///
-    /// With --net the machine gets a network card at a port of ginnel-switch (docs/switch.md):
-    /// qemu-system-x86_64 -m 1G … $(ginnel vm args --net /run/ginnel-switch/vm1.sock --memory 1G).
-    Args(VmArgs),
-}
-
-/// `ginnel vm args`
-#[derive(Debug, Args)]
-#[group(skip)]
-#[command(group = clap::ArgGroup::new("switch").args(["net", "vsock"]).multiple(true))]
-pub struct VmArgs {
-    /// Segment, as ginneld's configuration names it
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["net", "vsock"])]
-    pub segment: Option<String>,
-    /// Slot in the segment, from 1 on: the machine's peer id
-    #[arg(long, value_name = "N", required_unless_present_any = ["net", "vsock"])]
-    pub slot: Option<u16>,
-    /// Put the device on this PCI bus, rather than behind a root port of its own on pcie.0; on
-    /// machine pc: pci.0
-    #[arg(long, value_name = "BUS")]
-    pub bus: Option<String>,
-    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment
-    /// named default]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Socket of a port of ginnel-switch: a network card, rather than a segment
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["segment", "slot", "bus", "config"])]
-    pub net: Option<PathBuf>,
-    /// Socket of a device of ginnel-switch for sockets between machines; with --net or alone
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["segment", "slot", "bus", "config"])]
-    pub vsock: Option<PathBuf>,
-    /// The card's Ethernet address [default: one of the socket's own]
-    #[arg(long, requires = "net")]
-    pub mac: Option<String>,
-    /// Pairs of the card's queues; the switch's port must have as many
-    #[arg(long, value_name = "N", requires = "net", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub queues: u16,
-    /// The machine's memory, as in QEMU's -m: prints also the options by which it is shared
-    #[arg(long, value_name = "SIZE", requires = "switch")]
-    pub memory: Option<String>,
-    /// Interrupts of each device; 0 for QEMU 7.2 without KVM, which crashes otherwise
-    #[arg(long, value_name = "N", requires = "switch")]
-    pub vectors: Option<u16>,
-}
-
-/// `ginnel mpirun`
-#[derive(Debug, Args)]
-pub struct Mpirun {
-    /// How ranks are to reach each other
-    #[arg(long, value_enum, default_value = "tcp")]
-    pub over: Over,
-    /// Segment in which to meet, as for ginnel run
-    #[arg(long, value_name = "NAME|PATH")]
-    pub segment: Option<SegmentName>,
-    /// Each rank says on standard error what happens
-    #[arg(long)]
-    pub verbose: bool,
-    /// The launcher, where it is not the mpirun in PATH (mpirun.openmpi, mpiexec.mpich, a path)
-    #[arg(long, value_name = "PROGRAM", default_value = "mpirun")]
-    pub launcher: OsString,
-    /// What mpirun understands, then the program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
-    pub arguments: Vec<OsString>,
-}
-
-/// How the ranks of an MPI program reach each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Over {
-    /// By the library's own TCP transport, whose connections Ginnel carries as those of any program
-    Tcp,
-    /// By libfabric and Ginnel's provider: faster, on one host, where the library has libfabric
-    Fabric,
-    /// By UCX and Ginnel's transport: as fast, where the library has UCX (Open MPI, MPICH)
-    Ucx,
-}
-
-/// `ginnel mpi`
-#[derive(Debug, Args)]
-pub struct Mpi {
-    /// What to print.
-    #[command(subcommand)]
-    pub command: MpiCommand,
-}
-
-/// The commands on MPI libraries.
-#[derive(Debug, Subcommand)]
-pub enum MpiCommand {
-    /// Print the settings that ginnel mpirun makes, for a shell: eval "$(ginnel mpi env --for
-    /// openmpi)"
-    Env(Env),
-}
-
-/// `ginnel mpi env`
-#[derive(Debug, Args)]
-pub struct Env {
-    /// The library whose settings to print
-    #[arg(long = "for", value_enum)]
-    pub library: For,
-    /// How ranks are to reach each other
-    #[arg(long, value_enum, default_value = "tcp")]
-    pub over: Over,
-    /// Segment in which to meet, as for ginnel run
-    #[arg(long, value_name = "NAME|PATH")]
-    pub segment: Option<SegmentName>,
-}
-
-/// Libraries that have settings of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum For {
-    /// Open MPI
-    Openmpi,
-    /// MPICH, as Debian builds it: on UCX
-    Mpich,
-    /// Programs that use libfabric themselves
-    Libfabric,
-    /// Programs that use UCX themselves
-    Ucx,
 }
 
 /// `ginnel bench`

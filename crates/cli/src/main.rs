@@ -73,7 +73,7 @@ fn start() -> i32 {
         Command::Cp(args) => return cp::cp(&args),
         Command::Mpirun(args) => return mpi::mpirun(&args),
         Command::Mpi(args) => match args.command {
-            args::MpiCommand::Env(args) => mpi::env(&args),
+            args::mpi::MpiCommand::Env(args) => mpi::env(&args),
         },
         Command::Bench(args) => bench::bench(&args),
         Command::Status(args) => status::status(&args),

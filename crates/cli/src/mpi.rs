@@ -9,7 +9,8 @@
 //! segment, or the UCX transport's, which is the same. So `ginnel mpirun` waits for the launcher
 //! then, and does that.
 
-use crate::args::{Env, For, Mpirun, Over, Run};
+use crate::args::Run;
+use crate::args::mpi::{Env, For, Mpirun, Over};
 use crate::name::SegmentName;
 use crate::{exec, run};
 use anyhow::{Context, Result, bail, ensure};

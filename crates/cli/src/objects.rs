@@ -1,6 +1,6 @@
 //! `ginnel ls` and `ginnel rm`: the named objects of a segment.
 
-use crate::args::{Ls, Rm};
+use crate::args::objects::{Ls, Rm};
 use crate::name::SegmentName;
 use crate::status::{json, print};
 use crate::{served, table};

@@ -1,6 +1,6 @@
 //! `ginnel segment`: create, list, remove.
 
-use crate::args::{Create, List, Remove, SegmentCommand};
+use crate::args::segment::{Create, List, Remove, SegmentCommand};
 use crate::name::{SegmentName, is_wake_file};
 use crate::served;
 use crate::status::{json, print};

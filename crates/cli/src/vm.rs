@@ -2,7 +2,7 @@
 
 mod net;
 
-use crate::args::{VmArgs, VmCommand};
+use crate::args::vm::{VmArgs, VmCommand};
 use anyhow::{Context, Result};
 use ginnel_host::config::Config;
 use ginnel_host::qemu;
