@@ -99,6 +99,7 @@ programs! {
     handler_forks_in_wait
     handlers_close
     idle_connections
+    jumps_out_of_waits
     killed_peer
     large_rings
     leaves_many
@@ -152,6 +153,7 @@ programs! {
     same_data
     sends_left
     set_changed_by_child
+    set_changed_during_a_wait
     sets_of_the_spawned
     sets_that_change
     several_sets

@@ -16,7 +16,7 @@ use ginnel_tcp::leave;
 use ginnel_tcp::ledger::LEDGER;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Between two looks.
@@ -86,7 +86,7 @@ impl Place {
 
     /// How many connections of a process are in the segment.
     fn connections(&self, index: u32) -> usize {
-        let held = |slot: &&ginnel_tcp::Slot| slot.holders.iter().any(|holder| holder.load(Acquire) == index + 1);
+        let held = |slot: &&ginnel_tcp::Slot| slot.held_by().any(|process| process == index);
         self.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
     }
 

@@ -12,7 +12,7 @@ mod doubt;
 mod elsewhere;
 mod enter;
 mod entry;
-mod left;
+pub mod left;
 mod lock;
 
 pub use alive::PATIENCE;

@@ -155,13 +155,8 @@ pub fn is_tcp(fd: c_int) -> bool {
 
 /// Does another process that holds the socket live?
 pub fn others_live(endpoint: Endpoint<'_>) -> bool {
-    let (processes, me) = (&endpoint.attachment.node.processes, endpoint.me() + 1);
-    endpoint
-        .slot()
-        .holders
-        .iter()
-        .map(|holder| holder.load(Ordering::Acquire))
-        .any(|holder| holder != 0 && holder != me && processes.alive(holder - 1))
+    let (processes, me) = (&endpoint.attachment.node.processes, endpoint.me());
+    endpoint.slot().held_by().any(|process| process != me && processes.alive(process))
 }
 
 /// Is this connection's state such that its calls must go through the channel?

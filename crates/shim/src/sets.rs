@@ -145,6 +145,28 @@ struct Inner {
     unasked: usize,
 }
 
+impl lock::Heal for Inner {
+    /// What was under way may have had a list in its hands.
+    fn heal(&mut self) {
+        self.hot.clear();
+        self.late.clear();
+        self.order.heal();
+        for index in 0..u32::try_from(self.registrations.len()).unwrap_or(u32::MAX) {
+            let Some(entry) = self.registrations.get_mut(index as usize) else { break };
+            (entry.hot, entry.turn.due) = (false, 0);
+            entry.listed = entry.late.is_some();
+            if entry.listed {
+                self.late.push(index);
+            }
+            make_hot(self, index);
+        }
+    }
+}
+
+impl lock::Heal for Option<Map<c_int, SmallVec<[Place; 2]>>> {
+    fn heal(&mut self) {}
+}
+
 /// The registrations that were removed last (data, what was asked for): a wait may have asked the
 /// kernel before, which was told to report more than that.
 #[derive(Default)]

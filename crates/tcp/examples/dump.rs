@@ -26,12 +26,7 @@ fn main() {
             slot.attention.load(Relaxed),
             slot.busy_rx.load(Relaxed),
             slot.busy_tx.load(Relaxed),
-            slot.holders
-                .iter()
-                .map(|h| h.load(Relaxed))
-                .filter(|h| *h != 0)
-                .map(|h| processes.process(h - 1).pid.load(Relaxed))
-                .collect::<Vec<_>>(),
+            slot.held_by().map(|process| processes.process(process).pid.load(Relaxed)).collect::<Vec<_>>(),
             slot.channel.load(Relaxed)
         );
         println!(

@@ -88,7 +88,7 @@ pub struct Ledger(Table);
 
 impl Holdings for Ledger {
     fn names(&self, index: u32) -> bool {
-        self.slots().any(|slot| slot.is_held_by(index))
+        self.slots().any(|slot| slot.held_by().any(|process| process == index))
     }
 
     fn began_anew(&self, index: u32) {

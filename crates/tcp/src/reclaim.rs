@@ -80,7 +80,7 @@ fn free_entries(attachment: &Attachment, look: &mut Look<'_>) {
 
 /// Have all holders of a slot been dead for a while?
 fn dead(look: &mut Look<'_>, slot: &Slot) -> bool {
-    let alive = slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && look.process_lives(holder - 1));
+    let alive = slot.held_by().any(|process| look.process_lives(process));
     if alive {
         // Most are, and have been: nothing is written then.
         if slot.dead_since.load(Relaxed) != 0 {

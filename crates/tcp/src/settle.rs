@@ -75,9 +75,8 @@ impl<'a> Endpoint<'a> {
     fn all_are_here(self) -> bool {
         let processes = &self.attachment.node.processes;
         let own = processes.process(self.me()).joined.load(Relaxed);
-        let other = |holder: u32| processes.process(holder - 1).joined.load(SeqCst) == own || !processes.alive(holder - 1);
-        let mut holders = self.slot().holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
-        holders.all(|holder| holder == self.me() + 1 || other(holder))
+        let is_here = |process: u32| processes.process(process).joined.load(SeqCst) == own || !processes.alive(process);
+        self.slot().held_by().all(|process| process == self.me() || is_here(process))
     }
 
     fn publish(self) {

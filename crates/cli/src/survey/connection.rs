@@ -29,8 +29,7 @@ impl Survey {
     /// `None`: it went while it was looked at, or nobody holds it any more.
     fn connection(&self, slot: &Slot, processes: &BTreeMap<u32, Process>, names: &HashMap<u64, String>) -> Option<Connection> {
         let (cookie, generation) = (slot.cookie.load(Acquire), slot.generation.load(Relaxed));
-        let holders: Vec<&Process> =
-            slot.holders.iter().filter_map(|holder| processes.get(&holder.load(Acquire).checked_sub(1)?)).collect();
+        let holders: Vec<&Process> = slot.held_by().filter_map(|process| processes.get(&process)).collect();
         let stage = slot.stage();
         if holders.is_empty() || stage == Stage::Closed {
             return None;

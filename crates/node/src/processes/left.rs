@@ -7,6 +7,7 @@
 //! thread is now; or if it lies above, and no signal handler runs between the two, for then frames
 //! of this call stand there.
 
+use super::elsewhere;
 use ginnel_region::sys;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -22,6 +23,25 @@ const KNOWN: u32 = 31;
 pub fn here() -> u64 {
     let local = MaybeUninit::<u8>::uninit();
     local.as_ptr() as u64
+}
+
+/// The place of the caller's frame, as [`frame`] is asked of it: not 0.
+#[inline(always)]
+pub fn place() -> u64 {
+    (here() >> GRAIN) & ((1 << KNOWN) - 1) | 1 << KNOWN
+}
+
+/// Was the frame with this [`place`] this thread's, which has left it?
+#[cold]
+pub fn was_left(place: u64) -> bool {
+    frame(place) == Frame::Left
+}
+
+/// Was it another thread's, which sleeps elsewhere by now? False where that cannot be told. Takes
+/// milliseconds.
+#[cold]
+pub fn was_left_elsewhere(place: u64) -> bool {
+    elsewhere::was_left(place)
 }
 
 /// Are handlers' frames known here?

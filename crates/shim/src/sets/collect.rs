@@ -4,7 +4,7 @@ use super::edges::{held, key, marks, own_ends};
 use super::hot::{Watched, armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
-use super::{Inner, Registration, Set, arrange, inside, kernel_control, local, local_bits, order, retell};
+use super::{Inner, Registration, Set, arrange, inside, kernel_control, local, local_bits, order, retell, shared};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Attachment;
@@ -53,10 +53,14 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
 }
 
 /// [`collect`] where there is one ring to look at, which is filled, and nothing else to think of. 0
-/// where that is not so.
+/// where that is not so, as where another process has the set: it may have changed what is asked
+/// for since that was looked at.
 pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> usize {
     let now = ticks();
-    set.with(|inner| one_ring(set, inner, attachment, epfd, room, now))
+    set.with(|inner| match set.shared.load(Ordering::Relaxed) {
+        true => 0,
+        false => one_ring(set, inner, attachment, epfd, room, now),
+    })
 }
 
 /// [`only`] under the lock.
@@ -75,6 +79,8 @@ fn one_ring(set: &Set, inner: &mut Inner, attachment: &Attachment, epfd: c_int, 
     *place = epoll_event { events, u64: entry.data };
     entry.idle = 0;
     entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
+    inner.unasked += 1;
+    inner.passed_over = 0;
     1
 }
 
@@ -100,8 +106,6 @@ fn collect_hot(
     if recent && room.len() > 1 {
         n = one_ring(set, inner, attachment, epfd, room, now);
         if n > 0 {
-            inner.unasked += n;
-            inner.passed_over = 0;
             return Pass { n, hot: true, recent, reserved: false, number };
         }
     }
@@ -278,7 +282,12 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Lo
     let edges = entry.wants(libc::EPOLLET);
     let (mut events, mut unread) = (0, 0);
     // (A switch that was due may have been entered: what comes over TCP the kernel tells of.)
-    if rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring() {
+    let filled = rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring();
+    if shared::is_outdated(set, entry) {
+        // The caller looks at that, and comes again.
+        return Look::Nothing;
+    }
+    if filled {
         let key = key(endpoint);
         unread = entry.events & IN;
         if !edges || !entry.was_told(key) {

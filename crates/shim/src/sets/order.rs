@@ -42,6 +42,12 @@ impl Order {
         self.places.reserve(registrations.saturating_sub(self.places.len()));
     }
 
+    /// What was under way here is under way no more: nothing is due, and there is an order.
+    pub fn heal(&mut self) {
+        self.due.clear();
+        (self.next, self.several) = (0, true);
+    }
+
     /// A registration is looked at.
     fn looks_at(&mut self, index: u32) {
         self.several |= self.first != 0 && self.first != index + 1;
@@ -146,12 +152,13 @@ pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now:
             Ready::Unknown => return,
             Ready::Since(_) => {}
         }
-        // Whoever rang by now may have written before this one did.
+        // Whoever rang by now may have written before this one did. (Not who rings after that: what
+        // comes from here on has its turn in the next pass.)
+        now = ticks();
         rang(inner, attachment);
         if inner.hot.len() == 1 {
             return;
         }
-        now = ticks();
     }
     let mut late = find_before(inner, room, now, pass);
     for again in 1..=AGAIN {

@@ -156,6 +156,22 @@ pub fn look(set: &Set, epfd: c_int) {
     });
 }
 
+/// Did another process change something since that was looked at last?
+pub fn is_behind(set: &Set) -> bool {
+    let changes = || runtime::attachment().map(|attachment| attachment.ledger.registered().load(Ordering::Acquire));
+    set.shared.load(Ordering::Relaxed) && changes().is_some_and(|all| all != set.changes.load(Ordering::Acquire))
+}
+
+/// Was this registration changed by another process since? What its connection has by now may have
+/// come after that, and is not to be told of by what was asked for before.
+pub fn is_outdated(set: &Set, entry: &Registration) -> bool {
+    is_behind(set)
+        && entry
+            .slot
+            .zip(runtime::attachment())
+            .is_some_and(|(slot, attachment)| attachment.ledger.slot(slot).registered.load(Ordering::Acquire) != entry.changes)
+}
+
 /// Was a registration that is to be told of once told to another process, and not armed since?
 pub fn is_shot(set: &Set, epfd: c_int, entry: &Registration) -> bool {
     set.shared.load(Ordering::Relaxed)

@@ -3,7 +3,9 @@
 use super::collect::{ENDS, IN, OUT, unmask};
 use super::edges::{as_end, edge, key};
 use super::hot::rang;
-use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, outlived, resolve, retell, stir, tag};
+use super::{
+    Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, outlived, resolve, retell, shared, stir, tag,
+};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{quiet, runtime};
@@ -234,6 +236,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         }
     }
     let events = carried.map_or(events, |endpoint| as_end(endpoint, events));
+    // What has come by now may have come after another process asked for something else.
+    shared::look(set, epfd);
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         if entry.is_spent(set) {

@@ -15,6 +15,8 @@ use ginnel_node::waiter::Waiter;
 use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
+/// So often a wait begins anew since other processes changed what is registered meanwhile.
+const OUTDATED: u32 = 16;
 /// How long a sleep lasts at most while a registration waits for room in a ring.
 const ROOM_TICK: timespec = timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -63,7 +65,7 @@ pub(super) unsafe fn until_ready(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<usize, i32> {
-    let mut asked = false;
+    let (mut asked, mut outdated) = (false, 0);
     loop {
         late::give_way();
         // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
@@ -94,6 +96,10 @@ pub(super) unsafe fn until_ready(
                 0 => asked = true,
                 n => return Ok(n),
             }
+            continue;
+        }
+        if shared::is_behind(set) && outdated < OUTDATED {
+            outdated += 1;
             continue;
         }
         let spins = hot && !at_once && spin::pays(attachment, &set.habit);

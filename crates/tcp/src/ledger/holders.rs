@@ -5,29 +5,25 @@ use ginnel_node::processes::Processes;
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+/// In a place of [`Slot::holders`], above the process: one of its threads is about to find out
+/// whether the slot is still of the socket that it came for ([`Slot::take_up`]).
+const COMING: u32 = 1 << 31;
+
 impl Slot {
     /// Adds a holder; `false` where there is no room.
     pub fn hold(&self, process: u32) -> bool {
         if !self.is_held_by(process) {
-            self.add(process);
+            self.put(process + 1);
         }
         self.heed_others();
         self.is_held_by(process)
     }
 
-    /// Puts it there. The place, unless another of its threads did so at the same time.
-    fn add(&self, process: u32) -> Option<&AtomicU32> {
-        let free = |holder: &&AtomicU32| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let added = self.holders.iter().find(free)?;
-        // Of two threads one sees the other, and whoever has the later place gives it up: a process
-        // with two would be taken for two processes.
-        fence(Ordering::SeqCst);
-        let first = self.holders.iter().find(|holder| holder.load(Ordering::Acquire) == process + 1);
-        let is_first = first.is_some_and(|first| core::ptr::eq(first, added));
-        if !is_first {
-            let _ = added.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
-        is_first.then_some(added)
+    /// Puts that into a free place. (Two threads that come at once may leave two places of one
+    /// process, which is one holder: see [`Self::held_by`].)
+    fn put(&self, holder: u32) -> Option<&AtomicU32> {
+        let free = |place: &&AtomicU32| place.compare_exchange(0, holder, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.holders.iter().find(free)
     }
 
     /// After a process came to hold it, or found that it does: a signal handler may have left by
@@ -45,23 +41,38 @@ impl Slot {
         self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1)
     }
 
+    /// The processes that hold it, or are about to find out whether they do: each once.
+    pub fn held_by(&self) -> impl Iterator<Item = u32> {
+        let places = self.holders.each_ref().map(|holder| process_in(holder.load(Ordering::Acquire)));
+        let first = move |at: usize, process: &u32| !places.iter().take(at).any(|before| *before == Some(*process));
+        places.into_iter().enumerate().filter_map(move |(at, process)| process.filter(|process| first(at, process)))
+    }
+
     /// [`Self::hold`] by a process that has come to the socket with this cookie by itself. `None`:
     /// it is another's by now, or its last descriptor is being closed, as far as who closes it
     /// knew; look again.
     pub fn take_up(&self, process: u32, cookie: u64) -> Option<bool> {
-        let added = if self.is_held_by(process) { None } else { self.add(process) };
-        self.heed_others();
-        // One of the two sees the other: here, and in `end` and `seize_dead`.
-        fence(Ordering::SeqCst);
-        if self.has(flag::ENDING) || self.cookie.load(Ordering::Acquire) != cookie {
-            // Only what was put there now: another thread may have taken it up for the socket that
-            // it is by now.
-            if let Some(place) = added {
-                let _ = place.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+        loop {
+            let place = if self.is_held_by(process) { None } else { self.come(process) };
+            self.heed_others();
+            // One of the two sees the other: here, and in `end` and `seize_dead`.
+            fence(Ordering::SeqCst);
+            if self.has(flag::ENDING) || self.cookie.load(Ordering::Acquire) != cookie {
+                place.inspect(|place| go(place, process));
+                return None;
             }
-            return None;
+            // Where another thread has let go of the slot meanwhile, it is come to once more.
+            if place.is_none_or(|place| stay(place, process)) {
+                return Some(self.is_held_by(process));
+            }
         }
-        Some(self.is_held_by(process))
+    }
+
+    /// Puts a process there that is about to look whether it holds the slot. The place is its own:
+    /// another thread, which may have come for the socket that the slot is of by now, is not to go
+    /// by it.
+    fn come(&self, process: u32) -> Option<&AtomicU32> {
+        self.put(COMING | (process + 1))
     }
 
     /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it,
@@ -112,18 +123,14 @@ impl Slot {
 
     /// Does any of its holders live?
     pub fn is_held(&self, processes: &Processes) -> bool {
-        let held = |holder: &AtomicU32| {
-            let seen = holder.load(Ordering::Acquire);
-            seen != 0 && processes.alive(seen - 1)
-        };
-        self.holders.iter().any(held)
+        self.held_by().any(|process| processes.alive(process))
     }
 
     /// Takes holders off that are dead.
     pub fn purge(&self, processes: &Processes) {
         for holder in &self.holders {
             let seen = holder.load(Ordering::Acquire);
-            if seen != 0 && !processes.alive(seen - 1) {
+            if process_in(seen).is_some_and(|process| !processes.alive(process)) {
                 let _ = holder.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
@@ -132,16 +139,17 @@ impl Slot {
     /// Takes a holder off; returns how many remain.
     pub fn let_go(&self, process: u32) -> usize {
         for holder in &self.holders {
-            let _ = holder.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+            // (Who was left by `siglongjmp` while it came stays no longer than the others.)
+            for seen in [process + 1, COMING | (process + 1)] {
+                let _ = holder.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
         }
         self.holder_count()
     }
 
-    /// How many processes hold it. (For a moment, one may have two places: see [`Self::add`].)
+    /// How many processes hold it.
     pub fn holder_count(&self) -> usize {
-        let places = self.holders.each_ref().map(|holder| holder.load(Ordering::Acquire));
-        let first = |(at, holder): (usize, &u32)| *holder != 0 && !places.iter().take(at).any(|before| before == holder);
-        places.iter().enumerate().filter(|&place| first(place)).count()
+        self.held_by().count()
     }
 
     /// Do several processes hold it? Cheap where that never was so.
@@ -159,6 +167,21 @@ impl Slot {
         // Asked the other way round it might not be there yet, and not be under way any more.
         self.forking.load(Ordering::SeqCst) == 0 && self.holder_count() < 2 && !self.has(flag::SPAWNED)
     }
+}
+
+/// Which process a place is of.
+fn process_in(place: u32) -> Option<u32> {
+    (place & !COMING).checked_sub(1)
+}
+
+/// A process that came holds the slot. False: it has been taken off meanwhile.
+fn stay(place: &AtomicU32, process: u32) -> bool {
+    place.compare_exchange(COMING | (process + 1), process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// A process that came does not hold the slot.
+fn go(place: &AtomicU32, process: u32) {
+    let _ = place.compare_exchange(COMING | (process + 1), 0, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -214,6 +237,31 @@ mod tests {
             assert_eq!((slot.holder_count(), slot.is_alone()), (1, true), "round {round}");
             assert_eq!(slot.let_go(3), 0);
         }
+    }
+
+    /// One thread comes for a socket whose slot is another's by now, and a second of its process for
+    /// that one: the first takes only itself off.
+    #[test]
+    fn who_comes_too_late_takes_nobody_else_off() {
+        let slot = zeroed();
+        let late = slot.come(3).expect("a place");
+        assert!(!slot.is_held_by(3) && slot.held_by().eq([3]), "it is about to look");
+        assert_eq!(slot.take_up(3, 0), Some(true));
+        go(late, 3);
+        assert!(slot.is_held_by(3) && slot.holder_count() == 1);
+        assert_eq!(slot.take_up(3, 7), None, "it is another's");
+        assert!(slot.is_held_by(3));
+    }
+
+    /// A thread that comes while another of its process lets go of the slot holds it, or knows that
+    /// it does not.
+    #[test]
+    fn who_is_taken_off_while_it_comes_knows() {
+        let slot = zeroed();
+        let place = slot.come(3).expect("a place");
+        assert_eq!(slot.let_go(3), 0);
+        assert!(!stay(place, 3));
+        assert_eq!(slot.take_up(3, 0), Some(true));
     }
 
     fn zeroed() -> Slot {

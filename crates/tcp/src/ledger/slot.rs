@@ -38,8 +38,9 @@ pub struct Slot {
     pub nonce: AtomicU64,
     /// Segment id of the channel.
     pub segment: AtomicU64,
-    /// Holders: process entries + 1; 0 free.
-    pub holders: [AtomicU32; 16],
+    /// Holders: process entries + 1, and whether they are about to find out; 0 free. See
+    /// [`super::holders`].
+    pub(super) holders: [AtomicU32; 16],
     /// The tuple, packed by [`Slot::set_tuple`].
     tuple: [AtomicU64; 6],
     /// Monotonic milliseconds at which all holders were first seen dead; 0 not.
