@@ -90,7 +90,7 @@ impl Guest {
     /// What a front end may say at any time, or a guest write.
     fn stir(&mut self, bytes: &mut Bytes<'_>) {
         let base = [1u32.to_le_bytes(), 0u32.to_le_bytes()].concat();
-        let told = match bytes.byte() % 5 {
+        let told = match bytes.byte() % 6 {
             0 => self.end.share(),
             1 => self.end.start(1, 0),
             2 => {
@@ -104,6 +104,7 @@ impl Guest {
                 self.end.write(at, what);
                 Ok(())
             }
+            4 => self.end.unplug().and_then(|()| self.end.plug()),
             _ => {
                 self.honest = false;
                 self.end.offer(1, bytes.below(u64::from(SLOTS * PIECES)) as u16);

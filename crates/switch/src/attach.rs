@@ -2,12 +2,13 @@
 //! goes.
 
 use crate::poller::Token;
-use crate::port::Link;
+use crate::port::{Link, Port};
 use crate::rests::EXHAUSTED;
 use crate::ring::Slices;
 use crate::seat::{Accepted, Heard};
 use crate::switch::{Sender, Switch};
 use crate::vhost::Device;
+use crate::vhost::connection::Over;
 use crate::wire::{ETHERNET, HEADER, Mac};
 
 /// Messages of one front end before others are heard again.
@@ -16,8 +17,13 @@ const BURST: usize = 16;
 impl Switch {
     /// Somebody connects to a port.
     pub(crate) fn accept(&mut self, index: u32) {
-        // A front end that died before another came in its place is found gone now.
+        // A front end that died before another came in its place is found gone now, however much it
+        // had said, and whatever that waits for.
         self.hear(index);
+        let deserted = |port: &Port| matches!(&port.link, Link::Guest(seat) if seat.is_deserted());
+        if self.port(index).is_some_and(deserted) {
+            self.detach(index, &Over::Closed.to_string());
+        }
         let (poller, now) = (self.poller.clone(), self.clock.now);
         let Some(port) = self.port_mut(index) else { return };
         let Link::Guest(seat) = &mut port.link else { return };

@@ -14,6 +14,7 @@ use crate::port::{Link, Port, header_len};
 use crate::ring::{Broken, Memory, Ring, Slices};
 use crate::switch::{Sender, Switch};
 use crate::wire::{ETHERNET, FRONT, HEADER, LONGEST, Mac, Offload, is_group};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// What one port may cost in one turn: a few large segments, or some dozen small frames.
@@ -35,17 +36,6 @@ struct Frame<'a, 'm> {
     offload: Offload,
     /// It may be lent.
     lender: Option<&'a Lender<'a>>,
-    /// It was.
-    lent: bool,
-}
-
-/// What came of a frame.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Moved {
-    /// What its bytes cost.
-    cost: usize,
-    /// It is being sent from where it lies.
-    lent: bool,
 }
 
 /// What a turn found.
@@ -117,12 +107,11 @@ impl Switch {
                     let lender = lends.as_ref().map(|(device, desk)| {
                         let ticket =
                             Ticket { port: port.index, queue: number, number: ring.number() };
-                        Lender { memory: &memory, device, ticket, desk }
+                        Lender { memory: &memory, device, ticket, desk, lent: Cell::new(false) }
                     });
                     let header = header_len(agreed);
-                    let moved = self.send(port, (number, enabled), &mut chain, header, &lender);
-                    cost += moved.cost;
-                    if moved.lent {
+                    cost += self.send(port, (number, enabled), &mut chain, header, &lender);
+                    if lender.is_some_and(|lender| lender.lent.get()) {
                         ring.lend(head);
                     } else {
                         ring.complete(&memory, head, 0);
@@ -199,7 +188,7 @@ impl Switch {
         }
     }
 
-    /// Sends one chain of a guest.
+    /// Sends one chain of a guest. Returns what its bytes cost.
     #[inline]
     fn send(
         &mut self,
@@ -208,21 +197,21 @@ impl Switch {
         chain: &mut Slices<'_>,
         header: usize,
         lender: &Option<Lender<'_>>,
-    ) -> Moved {
+    ) -> usize {
         let mut bytes = [0; HEADER + FRONT];
         // A header without a number of buffers is two bytes shorter.
         let short = HEADER - header;
         let got = chain.take_front(&mut bytes[short..]);
         bytes.copy_within(short..HEADER, 0);
-        let Some(front) = bytes.get_mut(..short + got) else { return Moved::default() };
+        let Some(front) = bytes.get_mut(..short + got) else { return 0 };
         if !enabled {
             port.counters.drop_sent(Reason::QueueDisabled);
-            return Moved::default();
+            return 0;
         }
         self.switch(port, queue, front, chain, lender.as_ref())
     }
 
-    /// Sends a frame behind a header: `front`, and then `rest`.
+    /// Sends a frame behind a header: `front`, and then `rest`. Returns what its bytes cost.
     #[inline]
     pub(crate) fn switch(
         &mut self,
@@ -231,7 +220,7 @@ impl Switch {
         front: &mut [u8],
         rest: &Slices<'_>,
         lender: Option<&Lender<'_>>,
-    ) -> Moved {
+    ) -> usize {
         let len = (front.len() + rest.len()).saturating_sub(HEADER);
         port.counters.sent_frames += 1;
         port.counters.sent_bytes += len as u64;
@@ -242,7 +231,7 @@ impl Switch {
             Ok(admitted) => admitted,
             Err(reason) => {
                 port.counters.drop_sent(reason);
-                return Moved { cost: len, lent: false };
+                return len;
             }
         };
         if let Some(header) = front.first_chunk_mut() {
@@ -252,8 +241,8 @@ impl Switch {
             self.tracer.note(port.index, true, front, rest);
         }
         let key = port.config.key;
-        let mut frame = Frame { key, front, rest, offload, lender, lent: false };
-        let cost = match destination {
+        let mut frame = Frame { key, front, rest, offload, lender };
+        match destination {
             Some(to) if to == port.index => {
                 port.counters.drop_sent(Reason::SamePort);
                 len
@@ -263,8 +252,7 @@ impl Switch {
                 len
             }
             None => self.flood(port, queue, &mut frame) * (len + PER_FRAME),
-        };
-        Moved { cost, lent: frame.lent }
+        }
     }
 
     /// May this frame be sent, and to which port? `None`: to all of its segment. And what is still

@@ -208,6 +208,24 @@ impl FrontEnd {
         self.tell(Request::SetMemTable, &table, &[&self.file])
     }
 
+    /// Takes its memory away, as if it were unplugged.
+    ///
+    /// # Errors
+    /// That the connection is closed.
+    pub fn unplug(&self) -> io::Result<()> {
+        let region = [0, GUEST, self.bytes, USER, 0].map(u64::to_le_bytes).concat();
+        self.tell(Request::RemMemReg, &region, &[])
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// That the connection is closed.
+    pub fn plug(&self) -> io::Result<()> {
+        let region = [0, GUEST, self.bytes, USER, 0].map(u64::to_le_bytes).concat();
+        self.tell(Request::AddMemReg, &region, &[&self.file])
+    }
+
     /// Sets one queue up, from this index on.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 use crate::ring::{Held, Memory, Region, Slices};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,16 @@ pub struct Ticket {
     pub number: u64,
 }
 
-/// What came back: the memory with it, where it is not unmapped yet.
-pub type Back = (Ticket, Option<Held>);
+/// What came back.
+#[derive(Debug)]
+pub struct Back {
+    /// The chain.
+    pub ticket: Ticket,
+    /// The memory, where it is not unmapped yet.
+    pub held: Option<Held>,
+    /// A device has something lent until its chain was given back, not only until nobody needs it.
+    _device: Arc<()>,
+}
 
 /// Where it is noted what came back.
 #[derive(Debug)]
@@ -92,6 +101,8 @@ pub struct Lender<'a> {
     pub ticket: Ticket,
     /// Where it comes back.
     pub desk: &'a Arc<Desk>,
+    /// It was lent: it comes back by the desk, whatever became of the frame.
+    pub lent: Cell<bool>,
 }
 
 impl Lender<'_> {
@@ -104,41 +115,77 @@ impl Lender<'_> {
         good: impl Fn(&Arc<Region>) -> bool,
     ) -> Option<Loan> {
         let held = Held::last(self.memory, rest, count, good)?;
-        let lent = Some((self.ticket, held));
-        Some(Loan { lent, desk: Arc::clone(self.desk), _device: Arc::clone(self.device) })
+        self.lent.set(true);
+        let lent = Some((self.ticket, held, Arc::clone(self.device)));
+        Some(Loan { lent, desk: Arc::clone(self.desk) })
     }
 }
 
 /// Memory that was lent. Whoever drops it needs it no more.
 #[derive(Debug)]
 pub struct Loan {
-    lent: Option<(Ticket, Held)>,
+    lent: Option<(Ticket, Held, Arc<()>)>,
     desk: Arc<Desk>,
-    _device: Arc<()>,
 }
 
 impl Loan {
     /// The memory.
     #[must_use]
     pub fn held(&self) -> Option<&Held> {
-        self.lent.as_ref().map(|(_, held)| held)
+        self.lent.as_ref().map(|(_, held, _)| held)
     }
 
     /// Gives it back in the thread of the frames, which looks at the desk anyway.
     pub fn settle(mut self) {
-        if let Some((ticket, held)) = self.lent.take() {
-            self.desk.put((ticket, Some(held)));
+        if let Some((ticket, held, device)) = self.lent.take() {
+            self.desk.put(Back { ticket, held: Some(held), _device: device });
         }
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some((ticket, held)) = self.lent.take() {
+        if let Some((ticket, held, device)) = self.lent.take() {
             drop(held);
-            self.desk.put((ticket, None));
+            self.desk.put(Back { ticket, held: None, _device: device });
             // A full counter has been rung.
             let _ = rustix::io::write(&self.desk.bell, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front_end::{FrontEnd, GUEST, Options};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_device_has_something_lent_until_its_chain_can_be_given_back() {
+        let (socket, _other) = UnixStream::pair().expect("a pair");
+        let guest = FrontEnd::prepare(socket, Options::default()).expect("memory");
+        let (desk, device) = (Desk::new().expect("an eventfd"), Arc::new(()));
+        let mut rest = Slices::new();
+        assert!(guest.memory.append(GUEST, 100, &mut rest));
+        for settles in [true, false] {
+            let ticket = Ticket { port: 1, queue: 1, number: 7 };
+            let (memory, lent) = (&guest.memory, Cell::new(false));
+            let lender = Lender { memory, device: &device, ticket, desk: &desk, lent };
+            assert!(lender.lend(&rest, 3, |_| false).is_none() && !lender.lent.get());
+            let loan = lender.lend(&rest, 3, |_| true).expect("lent");
+            assert!(lender.lent.get() && Arc::strong_count(&device) == 2);
+            if settles {
+                loan.settle()
+            } else {
+                drop(loan)
+            }
+            // A queue that is stopped now would stand before a chain that was sent.
+            assert_eq!(Arc::strong_count(&device), 2, "nobody has heard of it yet");
+            let back = desk.take();
+            assert!(back.len() == 1 && back[0].ticket == ticket);
+            assert_eq!(back[0].held.is_some(), settles);
+            drop(back);
+            assert_eq!(Arc::strong_count(&device), 1);
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct Seat {
     /// What it said, and must wait.
     postponed: Option<Incoming>,
     /// Frames of the last front end's guest that are still being sent from where they lie.
-    former: Weak<()>,
+    pub former: Weak<()>,
 }
 
 /// What came of somebody's connecting.
@@ -141,6 +141,12 @@ impl Seat {
         Accepted::Seated
     }
 
+    /// Has its front end gone, perhaps with words behind it that nobody has heard yet?
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        self.peer.as_ref().is_some_and(|(connection, _)| connection.is_over())
+    }
+
     /// Hears the next message.
     pub fn hear(&mut self, poller: &Poller, ringer: &Ringer) -> Heard {
         let Some((connection, device)) = &mut self.peer else { return Heard::Nothing };
@@ -181,7 +187,9 @@ impl Seat {
     /// Serves its front end no further. False where there is none.
     pub fn leave(&mut self, poller: &Poller, why: &str) -> bool {
         let Some((connection, mut device)) = self.peer.take() else { return false };
-        (self.postponed, self.former) = (None, Arc::downgrade(&device.loans));
+        // From here on it is held by what is lent alone, and not by who closes the device.
+        let loans = std::mem::take(&mut device.loans);
+        (self.postponed, self.former) = (None, Arc::downgrade(&loans));
         // Somebody else may hold the socket too.
         poller.forget(&connection);
         connection.end();

@@ -22,7 +22,8 @@ use crate::vsock::machine::Shown;
 use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 mod reload;
@@ -75,6 +76,9 @@ pub struct Switch {
     pub(crate) closer: Arc<Closer>,
     /// Machines' memory may be another since devices were told of it.
     pub(crate) memory_changed: bool,
+    /// Sockets of ports that are no more, of whose last machines something is still lent: a port
+    /// that comes there may be for the same one.
+    pub(crate) lent: Vec<(PathBuf, Weak<()>)>,
 }
 
 impl Switch {
@@ -92,6 +96,7 @@ impl Switch {
             desk,
             closer: Arc::default(),
             memory_changed: true,
+            lent: Vec::new(),
             ports: Vec::new(),
             segments: HashMap::new(),
             fdb: Fdb::default(),

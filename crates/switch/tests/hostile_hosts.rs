@@ -7,27 +7,27 @@ use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::hosts::handshake::{self, CALL, Keys};
 use ginnel_switch::hosts::libfabric::{Connection, Event, Fabric};
 use ginnel_switch::hosts::link::Wire;
-use ginnel_switch::hosts::message::{HEAD, RECORD, Seals, put};
+use ginnel_switch::hosts::message::{HEAD, Message, RECORD, Seals, put};
 use ginnel_switch::secret::Secret;
 use ginnel_switch::wire::{HEADER, MESSAGE};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PORTS: &str = "[port.a]\n[port.b]\n";
+pub const PORTS: &str = "[port.a]\n[port.b]\n";
 
 /// A switch with two guests, and a host of its fabric that this test is.
-struct Bystanders {
-    lab: Lab,
-    a: FrontEnd,
-    b: FrontEnd,
+pub struct Bystanders {
+    pub lab: Lab,
+    pub a: FrontEnd,
+    pub b: FrontEnd,
     secret: Option<Secret>,
     own: SocketAddr,
     switch: SocketAddr,
 }
 
 impl Bystanders {
-    fn new(net: &Net, text: Option<&str>) -> Self {
+    pub fn new(net: &Net, text: Option<&str>) -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let file = text.map(|text| secret(place.path(), text));
         let lab = Lab::new(&format!("{PORTS}{}", net.text(2, 2, file.as_deref())));
@@ -40,7 +40,7 @@ impl Bystanders {
         all
     }
 
-    fn undisturbed(&mut self) {
+    pub fn undisturbed(&mut self) {
         while self.a.receive(0).is_some() {}
         while self.b.receive(0).is_some() {}
         talk((&mut self.a, 1), (&mut self.b, 2));
@@ -68,7 +68,7 @@ impl Bystanders {
         handshake::call(self.secret.as_ref(), self.own, self.switch, handshake::nonce())
     }
 
-    fn fabric(&self) -> Arc<Fabric> {
+    pub fn fabric(&self) -> Arc<Fabric> {
         let until = Instant::now() + PATIENCE;
         loop {
             match Fabric::open(Provider::Tcp, self.own) {
@@ -80,7 +80,7 @@ impl Bystanders {
     }
 
     /// A host like any other.
-    fn host(&self, fabric: &Arc<Fabric>) -> Peer {
+    pub fn host(&self, fabric: &Arc<Fabric>) -> Peer {
         let began = Instant::now();
         // The switch may not listen yet.
         let (call, wire, answer) = loop {
@@ -114,13 +114,13 @@ fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-struct Peer {
+pub struct Peer {
     wire: Connection,
     seals: Seals,
 }
 
 impl Peer {
-    fn send(&mut self, message: &[u8]) -> bool {
+    pub fn send(&mut self, message: &[u8]) -> bool {
         let until = Instant::now() + PATIENCE;
         loop {
             if self.wire.look().is_err() {
@@ -134,13 +134,22 @@ impl Peer {
         }
     }
 
-    fn alive(&mut self, keys: &[u32]) -> bool {
+    pub fn alive(&mut self, keys: &[u32]) -> bool {
         let mut message = vec![0; MESSAGE];
         let len = self.seals.alive(&mut message, keys);
         self.send(&message[..len])
     }
 
-    fn frames(&mut self, frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    /// The same without a look at what has come.
+    pub fn alive_unheard(&mut self, keys: &[u32]) {
+        let mut message = vec![0; MESSAGE];
+        let len = self.seals.alive(&mut message, keys);
+        let index = self.wire.take().expect("a buffer");
+        self.wire.buffer(index)[..len].copy_from_slice(&message[..len]);
+        assert!(self.wire.send(index, len).expect("sent"));
+    }
+
+    pub fn frames(&mut self, frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
         let mut message = vec![0; MESSAGE];
         let mut at = HEAD;
         for (key, frame) in frames {
@@ -151,6 +160,27 @@ impl Peer {
         message.truncate(at);
         self.seals.frames(&mut message, frames.len() as u32);
         message
+    }
+
+    /// The next frames that come.
+    pub fn receive(&mut self) -> Vec<Vec<u8>> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some((index, len)) = self.wire.receive().expect("connected") {
+                let bytes = self.wire.buffer(index).get_mut(..len).expect("so many");
+                let frames = match self.seals.open(bytes).expect("good") {
+                    Message::Frames(frames) => {
+                        frames.map(|(_, front)| front[HEADER..].to_vec()).collect()
+                    }
+                    Message::Alive(_) => Vec::new(),
+                };
+                self.wire.give_back(index).expect("connected");
+                if !frames.is_empty() {
+                    return frames;
+                }
+            }
+            assert!(Instant::now() < until, "nothing comes");
+        }
     }
 }
 
@@ -324,11 +354,7 @@ fn a_host_that_takes_nothing_holds_up_nobody_and_what_is_dropped_is_counted() {
         if alive.elapsed() > Duration::from_secs(1) {
             // It lives: it is only slow.
             alive = Instant::now();
-            let mut bytes = vec![0; MESSAGE];
-            let len = peer.seals.alive(&mut bytes, &[0]);
-            let index = peer.wire.take().expect("a buffer");
-            peer.wire.buffer(index)[..len].copy_from_slice(&bytes[..len]);
-            assert!(peer.wire.send(index, len).expect("sent"));
+            peer.alive_unheard(&[0]);
         }
         if all.lab.host("h1").missed.get("host_full").is_some_and(|&count| count > 100) {
             break;

@@ -2,154 +2,20 @@
 //! once they are sent, in order, whatever becomes of the host, the guest or the switch meanwhile.
 
 use crate::common::fabric::{Net, secret};
+use crate::common::lent::{LIMIT, World};
 use crate::common::long::{Long, SLOTS};
 use crate::common::{frame, mac, talk};
-use ginnel_switch::config::{Config, FabricConfig, HostConfig, PortConfig};
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
-use ginnel_switch::hosts::Hosts;
-use ginnel_switch::hosts::handshake::Keys;
-use ginnel_switch::hosts::link::Link;
-use ginnel_switch::hosts::message::{HEAD, Message, Seals, put};
-use ginnel_switch::hosts::pair::{End, pair};
-use ginnel_switch::server::Server;
 use ginnel_switch::vhost::message::Request;
-use ginnel_switch::wire::{HEADER, MESSAGE};
 use std::io::Read;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// A switch with a guest at each of two ports, and another host, which this test is: it takes
-/// nothing but what the test takes.
-struct World {
-    server: Server,
-    directory: tempfile::TempDir,
-    host: End,
-    seals: Seals,
-    told: Instant,
-    a: FrontEnd,
-    b: FrontEnd,
-    /// What goes from where it lies, by the first guest.
-    long: Long,
-}
-
-impl World {
-    fn new(options: Options) -> Self {
-        Self::with(options, false)
-    }
-
-    fn with(options: Options, secret: bool) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let port = |name: &str| PortConfig::new(name, directory.path().join(name), 0);
-        let config = Config::new(directory.path().into(), vec![port("a"), port("b")]);
-        let mut server = Server::new(&config).expect("a switch");
-        let address = |n: u8| SocketAddr::from(([127, 0, 0, n], 1));
-        let other = HostConfig::at("h2", address(2));
-        let mut fabric = FabricConfig::new(address(1), vec![other]).expect("hosts");
-        fabric.in_place = Some(256);
-        let [here, host] = pair().expect("a pair");
-        let [ours, theirs] = [1, 2].map(|n| secret.then_some([n; 32]));
-        let link = Link::new(Box::new(here), Keys { ours, theirs }, true, Instant::now());
-        server.join(Hosts::without_calls(&fabric, &config.ports), vec![link]);
-        let seals = Seals::new(Keys { ours: theirs, theirs: ours });
-        let sockets = ["a", "b"].map(|name| directory.path().join(name));
-        let guests = std::thread::spawn(move || {
-            let connect = |(socket, options): (&std::path::PathBuf, _)| {
-                FrontEnd::connect(socket, options).expect("connected")
-            };
-            [(&sockets[0], options), (&sockets[1], Options::default())].map(connect)
-        });
-        while !guests.is_finished() {
-            server.look(Some(Duration::from_millis(1))).expect("it goes on");
-            server.turn();
-        }
-        let [a, b] = guests.join().expect("connected");
-        let (told, long) = (Instant::now(), Long::new());
-        let mut world = Self { server, directory, host, seals, told, a, b, long };
-        world.alive();
-        // Who is behind the other host is known.
-        let hello = frame(mac(1), mac(9), 50, 1);
-        world.say(&hello);
-        world.until(|world| world.a.receive(0).is_some_and(|got| got == hello));
-        world.undisturbed();
-        world.take();
-        world
-    }
-
-    fn alive(&mut self) {
-        let mut message = vec![0; MESSAGE];
-        let len = self.seals.alive(&mut message, &[0]);
-        self.told = Instant::now();
-        assert!(self.host.write(&message[..len]));
-    }
-
-    /// The other host sends a frame.
-    fn say(&mut self, frame: &[u8]) {
-        let mut message = vec![0; MESSAGE];
-        put(&mut message, HEAD, 0, HEADER + frame.len()).expect("room")[HEADER..]
-            .copy_from_slice(frame);
-        message.truncate(HEAD + 8 + HEADER + frame.len());
-        self.seals.frames(&mut message, 1);
-        assert!(self.host.write(&message));
-    }
-
-    /// The other host takes what has come: frames.
-    fn take(&mut self) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        while let Some(mut bytes) = self.host.read() {
-            if let Message::Frames(frames) = self.seals.open(&mut bytes).expect("good") {
-                all.extend(frames.map(|(_, front)| front[HEADER..].to_vec()));
-            }
-        }
-        all
-    }
-
-    fn turn(&mut self) {
-        self.server.turn();
-        self.server.look(Some(Duration::ZERO)).expect("it goes on");
-        if self.told.elapsed() > Duration::from_secs(1) {
-            self.alive();
-        }
-    }
-
-    fn turns(&mut self) {
-        for _ in 0..200 {
-            self.turn();
-        }
-    }
-
-    fn until(&mut self, mut good: impl FnMut(&mut Self) -> bool) {
-        let until = Instant::now() + LIMIT;
-        while !good(self) {
-            assert!(Instant::now() < until, "it does not come to be so");
-            self.turn();
-        }
-    }
-
-    /// The first guest sends a long frame, in so many pieces. False: nothing is free.
-    fn send(&mut self, len: usize, pieces: usize, seed: u8) -> Option<Vec<u8>> {
-        let sent = frame(mac(9), mac(1), len, seed);
-        self.long.send(&mut self.a, &sent, pieces).then_some(sent)
-    }
-
-    fn in_place(&self) -> u64 {
-        self.server.switch().hosts.all[0].counters.in_place
-    }
-
-    /// The two guests still reach each other.
-    fn undisturbed(&mut self) {
-        let hello = frame(mac(1), mac(2), 50, 9);
-        assert!(self.b.send(1, &hello));
-        self.until(|world| world.a.receive(0).is_some_and(|got| got == hello));
-    }
-}
 
 #[test]
 fn a_chain_comes_back_once_its_frame_is_sent_and_those_behind_it_in_order() {
     let mut world = World::new(Options::default());
     for pieces in [1, 2, 3, 5, 9] {
+        world.until_lent_again();
         let before = world.in_place();
         let long = world.send(60_000, pieces, 1).expect("room");
         world.turns();
@@ -233,7 +99,7 @@ fn with_a_secret_and_from_memory_that_can_be_cut_short_all_is_copied() {
             world.turns();
             let got = world.take();
             assert!(got.is_empty() || got == [sent]);
-            assert_eq!(world.server.switch().hosts.all[0].trouble, None);
+            assert_eq!(world.host().trouble, None);
         }
     }
     // Of what is sealed nothing can be cut off, and holes are zeroes.
@@ -273,6 +139,7 @@ fn a_guest_is_reset_only_when_nothing_of_it_is_being_sent() {
     // It goes on from there.
     world.a.socket.set_nonblocking(false).expect("set");
     world.a.start(1, 1).expect("started");
+    world.until_lent_again();
     world.turns();
     let sent = world.send(60_000, 2, 2).expect("room");
     world.turns();
@@ -399,16 +266,16 @@ fn content_is_exact_under_load_between_two_switches() {
         }
         let [mut a, mut b] = [0, 1].map(|n: usize| labs[n].guest("a", Options::default()));
         talk((&mut a, 1), (&mut b, 2));
-        let taken = load(&mut a, &mut b, 800);
+        let taken = load(&mut a, &mut b, |n| n < 800);
         let host = labs[0].host("h2");
         assert_eq!(host.in_place_frames > 100, !sealed, "{host:?}");
         assert!(taken > 200, "{taken} arrived: {host:?}");
     }
 }
 
-/// Sends so many long frames, with nothing that comes back left as it is, and takes them in another
-/// thread: each is exact, and they are in order. How many arrived?
-fn load(a: &mut FrontEnd, b: &mut FrontEnd, count: u32) -> u32 {
+/// Sends long frames as long as there are to be more, with nothing that comes back left as it is, and
+/// takes them in another thread: each is exact, and they are in order. How many arrived?
+pub fn load(a: &mut FrontEnd, b: &mut FrontEnd, mut more: impl FnMut(u32) -> bool) -> u32 {
     let numbered = |n: u32| {
         let len = 1000 + (n.wrapping_mul(7919) % 60_000) as usize;
         let mut frame = frame(mac(2), mac(1), len, n as u8);
@@ -431,10 +298,14 @@ fn load(a: &mut FrontEnd, b: &mut FrontEnd, count: u32) -> u32 {
                 let n = u32::from_le_bytes(got[14..18].try_into().expect("four"));
                 assert!(last < Some(n) && got == numbered(n), "frame {n} behind {last:?}");
                 (taken, last) = (taken + 1, Some(n));
+                if taken % 8 == 0 {
+                    // So that it is known where this one is.
+                    b.send(1, &frame(mac(1), mac(2), 50, 0));
+                }
             }
         });
         let mut long = Long::new();
-        for n in 0..count {
+        for n in (0..).take_while(|&n| more(n)) {
             let until = Instant::now() + LIMIT;
             while !long.send(a, &numbered(n), 1 + n as usize % 6) {
                 assert!(Instant::now() < until, "nothing comes back");

@@ -6,6 +6,8 @@ mod hostile;
 mod hostile_hosts;
 mod hosts;
 mod in_place;
+mod in_place_attack;
+mod in_place_reload;
 mod reload;
 mod reload_attack;
 mod reload_load;

@@ -20,8 +20,7 @@ impl Switch {
     pub(super) fn deliver(&mut self, index: u32, from: u32, queue: u16, frame: &mut Frame<'_, '_>) {
         if let Some(place) = crate::hosts::place(index) {
             let Frame { key, lender, .. } = *frame;
-            frame.lent = self.hosts.give(place, key, frame.front, frame.rest, lender);
-            return;
+            return self.hosts.give(place, key, frame.front, frame.rest, lender);
         }
         let Self { ports, scratch, tracer, touched, ringer, .. } = self;
         let Some(to) = ports.get_mut(index as usize).and_then(Option::as_mut) else { return };

@@ -97,7 +97,7 @@ impl Switch {
                 break;
             }
         }
-        link.flush()?;
+        link.flush(self.clock.now)?;
         Ok(cost)
     }
 
@@ -122,7 +122,7 @@ impl Switch {
         // Frames of one sender stay in order, and several senders take several queues.
         let queue = front.get(HEADER + 11).map_or(0, |byte| 2 * u16::from(*byte));
         let (rest, lender) = (&Slices::new(), None);
-        let mut frame = Frame { key, front, rest, offload, lender, lent: false };
+        let mut frame = Frame { key, front, rest, offload, lender };
         match to {
             Some(to) => {
                 self.deliver(to, index, queue, &mut frame);
@@ -294,6 +294,7 @@ impl Switch {
             // What of a frame lies in its front is copied anyway.
             link.in_place = (bytes as usize).saturating_sub(FRONT);
         }
+        link.slow = self.hosts.all.get(place).and_then(|host| host.slow);
         let watched = self.poller.watch(link.wire.bell(), Token::Host(place as u32));
         if let Err(errno) = watched {
             self.hosts.close(place, link, &self.poller);

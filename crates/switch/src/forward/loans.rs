@@ -1,5 +1,6 @@
 //! Frames that are sent to other hosts from where they lie: giving their chains back to the guests.
 
+use crate::loan::Back;
 use crate::ring::Region;
 use crate::switch::{Sender, Switch};
 use std::sync::Arc;
@@ -8,14 +9,13 @@ impl Switch {
     /// Gives those chains back whose frames were sent. Is there anything to be told of?
     pub(super) fn take_back(&mut self) -> bool {
         let mut any = false;
-        for (ticket, held) in self.desk.take() {
+        for Back { ticket, held, .. } in self.desk.take() {
             // Its guest may be gone, and another may be in its place, to whom the number says
             // nothing.
             let port = self.ports.get_mut(ticket.port as usize).and_then(Option::as_mut);
             if let Some(device) = port.and_then(|port| port.device_mut())
                 && let Some(queue) = device.queues.get_mut(usize::from(ticket.queue))
-                && let Some(ring) = &mut queue.ring
-                && ring.give_back(&device.memory, ticket.number)
+                && queue.give_back(&device.memory, ticket.number)
             {
                 let place = Sender { port: ticket.port, queue: ticket.queue };
                 if !self.touched.contains(&place) {

@@ -27,6 +27,11 @@ const AT_ONCE: usize = 2;
 /// How long a machine's memory may be lent: its queue waits for it. A host that takes nothing for
 /// so long is lost.
 pub const LENT: Duration = Duration::from_secs(1);
+/// A host that needs so long for what it is lent is lent nothing more for a while …
+pub const SLOW: Duration = Duration::from_millis(100);
+/// … for so many times as long as it needed: a queue that sends to it waits for it no more than one
+/// part in so many of its time.
+const COPIES: u32 = 16;
 
 /// The connection is of no use any more, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +138,13 @@ pub struct Link {
     told: Option<Instant>,
     /// The shortest frame that is sent from where it lies: bytes behind its [front](crate::wire).
     pub in_place: usize,
+    /// Something is lent, as far as is known.
+    lends: bool,
     /// The first loan on its way, and since when it was seen to be the first.
     waits: Option<(u64, Instant)>,
+    /// Until then nothing is lent, as the host is [slow](SLOW). Whoever has the link hands that on to
+    /// the next one of this host.
+    pub slow: Option<Instant>,
     /// Messages that were sent, and received.
     pub sent: u64,
     /// See above.
@@ -149,8 +159,20 @@ impl Link {
     #[must_use]
     pub fn new(wire: Box<dyn Wire>, keys: Keys, proven: bool, now: Instant) -> Self {
         let (seals, batch, in_place) = (Seals::new(keys), None, usize::MAX);
-        let (heard, told, waits) = (now, None, None);
-        Self { wire, seals, proven, batch, heard, told, in_place, waits, sent: 0, received: 0 }
+        Self {
+            wire,
+            seals,
+            proven,
+            batch,
+            heard: now,
+            told: None,
+            in_place,
+            lends: false,
+            waits: None,
+            slow: None,
+            sent: 0,
+            received: 0,
+        }
     }
 
     /// Is it shut to all who do not have the secret?
@@ -216,7 +238,8 @@ impl Link {
     ///
     /// # Errors
     /// [`Lost`].
-    pub fn flush(&mut self) -> Result<(), Lost> {
+    pub fn flush(&mut self, now: Instant) -> Result<(), Lost> {
+        self.watch_loans(now);
         if self.batch.is_some() && self.wire.sending() >= AT_ONCE {
             self.wire.look()?;
         }
@@ -256,7 +279,7 @@ impl Link {
             let what = if self.proven { "nothing was heard" } else { "it did not show who it is" };
             return Err(Lost(format!("{what} for {} s", silent.as_secs())));
         }
-        if self.is_stuck(now) {
+        if self.watch_loans(now) >= LENT {
             return Err(Lost("it takes nothing of what it is sent".into()));
         }
         // Who has proved nothing is told nothing.

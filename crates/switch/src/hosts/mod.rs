@@ -75,6 +75,8 @@ pub struct Host {
     pub trouble: Option<String>,
     /// Connections that were made.
     pub connections: u64,
+    /// See [`Link::slow`], of its last connection.
+    pub slow: Option<Instant>,
     /// It is looked at in each turn, since something came of late.
     awake: Option<Instant>,
     /// Something was gathered for it.
@@ -93,6 +95,7 @@ impl Host {
             counters: Counters::default(),
             trouble: None,
             connections: 0,
+            slow: None,
             awake: None,
             touched: false,
             lost: None,
@@ -191,7 +194,7 @@ impl Hosts {
         self.all.is_empty()
     }
 
-    /// Gives a frame to a host, or counts why not. True: what `lender` has was lent.
+    /// Gives a frame to a host, or counts why not.
     #[inline]
     pub fn give(
         &mut self,
@@ -200,30 +203,27 @@ impl Hosts {
         front: &[u8],
         rest: &Slices<'_>,
         lender: Option<&Lender<'_>>,
-    ) -> bool {
-        let Some(host) = self.all.get_mut(place) else { return false };
+    ) {
+        let Some(host) = self.all.get_mut(place) else { return };
         let counters = &mut host.counters;
         let Some(link) = host.link.as_mut().filter(|_| host.lost.is_none()) else {
-            counters.drop_received(Reason::ReceiverAbsent);
-            return false;
+            return counters.drop_received(Reason::ReceiverAbsent);
         };
         let put = match link.put(key, front, rest, lender) {
             Ok(put) => put,
             Err(lost) => {
                 counters.drop_received(Reason::ReceiverAbsent);
                 host.lost = Some(lost);
-                return false;
+                return;
             }
         };
         if put == Put::Full {
-            counters.drop_received(Reason::HostFull);
-            return false;
+            return counters.drop_received(Reason::HostFull);
         }
         counters.received_frames += 1;
         counters.received_bytes += (front.len() + rest.len()).saturating_sub(HEADER) as u64;
         counters.in_place += u64::from(put == Put::InPlace);
         host.touched = true;
-        put == Put::InPlace
     }
 
     /// Is machines' memory to be made known to a device before it can be sent from where it is?
@@ -248,7 +248,7 @@ impl Hosts {
                 && host.lost.is_none()
                 && let Some(link) = &mut host.link
             {
-                host.lost = link.flush().err();
+                host.lost = link.flush(now).err();
                 // It may answer, and something may have been seen of it already.
                 host.awake = Some(now);
             }
@@ -338,6 +338,9 @@ impl Hosts {
     /// Closes a connection of a host.
     pub fn close(&mut self, place: usize, link: Link, poller: &Poller) {
         poller.forget(link.wire.bell());
+        if let Some(host) = self.all.get_mut(place) {
+            host.slow = host.slow.max(link.slow);
+        }
         if let Some(calls) = &self.calls {
             calls.close(place, link.wire);
         }

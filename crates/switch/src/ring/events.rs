@@ -15,6 +15,7 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn publish(&mut self, memory: &Memory) -> bool {
+        self.give_back_settled(memory);
         if self.done == self.published {
             return false;
         }

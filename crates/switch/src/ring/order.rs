@@ -70,11 +70,19 @@ impl Ring {
     /// A chain that was lent is done with. Gives back what can be given back now: is there
     /// anything to publish? A number of another ring, or one that came already, changes nothing.
     pub fn give_back(&mut self, memory: &Memory, number: u64) -> bool {
+        self.settle(number) && self.give_back_settled(memory)
+    }
+
+    /// A chain that was lent is done with, and stays. False: it is none of this ring's.
+    pub fn settle(&mut self, number: u64) -> bool {
         let place = number.checked_sub(self.order.first).and_then(|n| usize::try_from(n).ok());
-        let Some(chain) = place.and_then(|place| self.order.chains.get_mut(place)) else {
-            return false;
-        };
-        chain.lent = false;
+        let chain = place.and_then(|place| self.order.chains.get_mut(place));
+        chain.map(|chain| chain.lent = false).is_some()
+    }
+
+    /// Gives back what waits for no chain that is lent. Is there any?
+    #[inline(always)]
+    pub(super) fn give_back_settled(&mut self, memory: &Memory) -> bool {
         let mut any = false;
         while let Some(&Chain { head, len, lent: false }) = self.order.chains.front() {
             self.order.chains.pop_front();
@@ -86,7 +94,7 @@ impl Ring {
     }
 
     /// Goes on where another one of the same queue stood, which lay elsewhere: with its chains that
-    /// are lent.
+    /// are lent, and those that were settled since: they go back with the next that are published.
     pub fn go_on_from(&mut self, before: Ring) {
         self.follow(before.next);
         self.order = before.order;

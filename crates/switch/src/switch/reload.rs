@@ -10,7 +10,7 @@ use crate::seat::GONE;
 use crate::vhost::Limits;
 use anyhow::Context;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Switch {
     /// Has the ports and hosts of this configuration from now on, and opens none: what is new is in
@@ -88,12 +88,25 @@ impl Switch {
         let free = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
         let (index, name) = (u32::try_from(free)?, config.name.clone());
         let port = Port::open(index, config, limits, (places, &self.poller));
-        let port = Some(Box::new(port.with_context(|| format!("port {name}"))?));
+        let mut port = port.with_context(|| format!("port {name}"))?;
+        self.wait_for_loans(&mut port);
+        let port = Some(Box::new(port));
         match self.ports.get_mut(free) {
             Some(place) => *place = port,
             None => self.ports.push(port),
         }
         Ok(())
+    }
+
+    /// Has the first front end of a new port wait as long as something is lent of the last one that
+    /// was at the same socket: it may be for the same machine, which has its memory back then.
+    fn wait_for_loans(&mut self, port: &mut Port) {
+        self.lent.retain(|(_, loans)| loans.strong_count() > 0);
+        let socket = port.config.socket.as_ref();
+        let before = self.lent.iter().find(|(before, _)| Some(before) == socket);
+        if let (Link::Guest(seat), Some((_, loans))) = (&mut port.link, before) {
+            seat.former = Weak::clone(loans);
+        }
     }
 
     fn change(&mut self, index: u32, config: PortConfig, limits: Limits) {
@@ -113,7 +126,11 @@ impl Switch {
         let socket = port.config.socket.clone();
         match &mut port.link {
             // What may take long to be closed it gives to its closer.
-            Link::Guest(seat) => seat.close(&poller, GONE),
+            Link::Guest(seat) => {
+                seat.close(&poller, GONE);
+                let lent = socket.clone().filter(|_| seat.former.strong_count() > 0);
+                self.lent.extend(lent.map(|socket| (socket, Weak::clone(&seat.former))));
+            }
             Link::Tap(tap) => poller.forget(&*tap),
         }
         self.relist(index);

@@ -138,7 +138,8 @@ impl Device {
             }
             R::GetVringBase => {
                 let (index, _) = message::state(&payload)?;
-                let base = self.queue(index)?.stop();
+                let memory = Arc::clone(&self.memory);
+                let base = self.queue(index)?.stop(&memory, ringer);
                 answer = Some([index.to_le_bytes(), u32::from(base).to_le_bytes()].concat());
             }
             R::SetVringNum | R::SetVringBase | R::SetVringEnable | R::SetVringAddr => {
@@ -153,7 +154,7 @@ impl Device {
                 done.announce = message::number(&payload)?.to_le_bytes().first_chunk().copied()
             }
             R::NetSetMtu => self.mtu = mtu(message::number(&payload)?)?,
-            R::ResetDevice => self.reset(),
+            R::ResetDevice => self.reset(ringer),
             // Zero resets nothing: QEMU 7.2 sends it before it asks where the queues stand.
             R::SetStatus => self.status = message::number(&payload)? as u8,
         }
@@ -203,7 +204,7 @@ impl Device {
     fn set_regions(&mut self, regions: Vec<Arc<Region>>) {
         self.regions = regions;
         self.renew_memory();
-        for queue in self.queues.iter_mut().filter(|queue| queue.ring.is_some()) {
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_placed()) {
             queue.start(&self.memory, self.features);
         }
     }
@@ -294,7 +295,7 @@ impl Device {
             let (memory, agreed) = (Arc::clone(&self.memory), self.features);
             let queue = self.queue(at.index)?;
             queue.addresses = Some(at);
-            if queue.ring.is_some() {
+            if queue.is_placed() {
                 queue.start(&memory, agreed);
             }
             return Ok(());
@@ -337,9 +338,9 @@ impl Device {
         Ok(())
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, ringer: &Ringer) {
         for queue in &mut self.queues {
-            queue.stop();
+            queue.stop(&self.memory, ringer);
             *queue = Queue::default();
         }
         (self.features, self.enables) = (0, false);

@@ -35,6 +35,9 @@ pub struct Queue {
     error: Option<OwnedFd>,
     /// The ring, while it is served.
     pub ring: Option<Ring>,
+    /// The same while it cannot be: it lies in memory that the front end has taken away. It may give
+    /// that back, and some of its chains may be lent.
+    parked: Option<Ring>,
     /// Why it is not served, although the front end wants it to be.
     pub broken: Option<Broken>,
     /// Is it looked at in each turn? Else a kick is awaited.
@@ -73,7 +76,7 @@ impl Queue {
 
     /// Begins to serve it, or serves it where it lies now, if all is known that is needed.
     pub(super) fn start(&mut self, memory: &Memory, agreed: u64) {
-        let before = self.ring.take();
+        let before = self.ring.take().or_else(|| self.parked.take());
         let base = before.as_ref().map_or(self.base, Ring::base);
         self.base = base;
         let Some(at) = self.addresses.filter(|_| self.has_kick()) else { return };
@@ -94,13 +97,35 @@ impl Queue {
                 }
                 (self.ring, self.broken, self.awake) = (Some(ring), None, true);
             }
-            Err(why) => self.broken = Some(why),
+            Err(why) => (self.broken, self.parked) = (Some(why), before),
         }
     }
 
-    /// Serves it no further. Returns where the next device is to go on.
-    pub(super) fn stop(&mut self) -> u16 {
-        if let Some(ring) = self.ring.take() {
+    /// Is it served, or would it be if its memory were there?
+    pub(super) fn is_placed(&self) -> bool {
+        self.ring.is_some() || self.parked.is_some()
+    }
+
+    /// A chain that was [lent](Ring::lend) is done with. Is there anything to publish?
+    pub fn give_back(&mut self, memory: &Memory, number: u64) -> bool {
+        match (&mut self.ring, &mut self.parked) {
+            (Some(ring), _) => ring.give_back(memory, number),
+            (None, Some(parked)) => {
+                // Its guest is told when it is served again.
+                parked.settle(number);
+                false
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// Serves it no further, once the guest was told of all that is done. Returns where the next
+    /// device is to go on.
+    pub(super) fn stop(&mut self, memory: &Memory, ringer: &Ringer) -> u16 {
+        if self.ring.as_mut().is_some_and(|ring| ring.publish(memory)) {
+            self.interrupt(ringer);
+        }
+        if let Some(ring) = self.ring.take().or_else(|| self.parked.take()) {
             self.base = ring.base();
         }
         (self.kick, self.call, self.broken, self.awake) = (None, None, None, false);

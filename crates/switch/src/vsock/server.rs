@@ -5,6 +5,7 @@ use super::machine::{SENDS, Shown};
 use crate::poller::{Poller, Token};
 use crate::rests::EXHAUSTED;
 use crate::seat::{Accepted, Heard};
+use crate::vhost::connection::Over;
 use anyhow::Result;
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -97,6 +98,9 @@ impl Hub {
 
     fn accept(&mut self, index: u32) {
         self.hear(index);
+        if self.machine(index).is_some_and(|one| one.seat.is_deserted()) {
+            self.detach(index, &Over::Closed.to_string());
+        }
         let (poller, now) = (self.poller.clone(), self.clock.now);
         let Some(machine) = self.machine(index) else { return };
         match machine.seat.accept(&poller) {

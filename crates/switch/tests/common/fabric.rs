@@ -29,6 +29,11 @@ impl Net {
         Some(Self { number, in_place: None })
     }
 
+    /// The same, with frames of so many bytes sent from where they lie.
+    pub fn lending(&self, bytes: u32) -> Self {
+        Self { in_place: Some(bytes), ..*self }
+    }
+
     /// Does something with frames copied, and again with all that may be sent from where they lie.
     pub fn each(mut with: impl FnMut(&Self)) {
         for in_place in [None, Some(256)] {

@@ -2,6 +2,7 @@
 
 pub mod fabric;
 pub mod fuse;
+pub mod lent;
 pub mod long;
 
 use ginnel_switch::config::Config;
@@ -10,7 +11,7 @@ use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::server::Server;
 use ginnel_switch::status::{Address, HostStatus, PortStatus, Status};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Lab {
     pub directory: tempfile::TempDir,
     end: Option<UnixStream>,
+    /// Where a signal would ask for another configuration.
+    asks: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
     /// Of the thread.
     name: String,
@@ -35,7 +38,7 @@ impl Lab {
         let directory = tempfile::tempdir().expect("a directory");
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("switch{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut lab = Self { directory, end: None, thread: None, name };
+        let mut lab = Self { directory, end: None, asks: None, thread: None, name };
         lab.start(ports);
         lab
     }
@@ -46,12 +49,12 @@ impl Lab {
         let config = source.load().expect("a configuration");
         let (end, ends) = UnixStream::pair().expect("a pair");
         let mut server = self.server(&config);
-        let (asks, _) = UnixStream::pair().expect("a pair");
-        server.reload_from(source, asks).expect("it can be read again");
+        let (asks, heard) = UnixStream::pair().expect("a pair");
+        server.reload_from(source, heard).expect("it can be read again");
         let run = move || server.run(ends).expect("it runs");
         let named = std::thread::Builder::new().name(self.name.clone());
         self.thread = Some(named.spawn(run).expect("a thread"));
-        self.end = Some(end);
+        (self.end, self.asks) = (Some(end), Some(asks));
     }
 
     /// A process that another test starts at this moment may have a copy of the last switch's
@@ -84,8 +87,15 @@ impl Lab {
         serde_json::from_str(&self.ask("reload")).expect("an outcome")
     }
 
+    /// The same by a signal, which has no answer.
+    pub fn hang_up(&self, ports: &str) {
+        self.write(ports);
+        let mut asks = self.asks.as_ref().expect("a switch");
+        asks.write_all(b"x").expect("asked");
+    }
+
     pub fn stop(&mut self) {
-        self.end = None;
+        (self.end, self.asks) = (None, None);
         if let Some(thread) = self.thread.take() {
             let until = Instant::now() + PATIENCE;
             while !thread.is_finished() && Instant::now() < until && !std::thread::panicking() {

@@ -1,10 +1,10 @@
 //! Frames that are sent from where they lie in a machine's memory.
 
-use super::{AT_ONCE, Batch, LENT, Link, Lost};
+use super::{AT_ONCE, Batch, COPIES, Link, Lost, SLOW};
 use crate::hosts::message::{self, HEAD};
 use crate::loan::Lender;
 use crate::ring::Slices;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Link {
     /// Sends a frame whose end stays where it is, in a message of its own. False: it is to be
@@ -13,7 +13,7 @@ impl Link {
     /// With a secret every frame is copied: a seal is made over bytes that must not change before
     /// they are sent, and a machine could change them to have the other host refuse the connection.
     /// And no more is lent than would be sent at once: a host that takes little is sent copies, for
-    /// which no machine's queue waits.
+    /// which no machine's queue waits. So is one that was [slow](SLOW) of late.
     pub(super) fn put_in_place(
         &mut self,
         key: u32,
@@ -24,7 +24,7 @@ impl Link {
         let pieces = self.wire.pieces();
         // What lies in more pieces than can be sent has its first ones copied.
         let kept = rest.len_of_last(pieces);
-        if kept < self.in_place || self.is_secret() {
+        if kept < self.in_place || self.is_secret() || self.slow.is_some() {
             return Ok(false);
         }
         if self.wire.sending() >= AT_ONCE {
@@ -55,23 +55,28 @@ impl Link {
         };
         let (len, loan) = (HEAD + message::taken(own), Some(loan));
         self.batch = Some(Batch { index, len, frames: 1, sealed: false, loan });
+        self.lends = true;
         self.go()?;
         Ok(true)
     }
 
-    /// Was something lent that has not come back for too long?
-    pub(super) fn is_stuck(&mut self, now: Instant) -> bool {
-        let own = self.batch.as_ref().is_some_and(|batch| batch.loan.is_some());
-        let Some(oldest) = self.wire.oldest().or(own.then_some(u64::MAX)) else {
-            self.waits = None;
-            return false;
-        };
-        match self.waits {
-            Some((first, since)) if first == oldest => now.saturating_duration_since(since) >= LENT,
-            _ => {
-                self.waits = Some((oldest, now));
-                false
-            }
+    /// Looks how long what was lent first is on its way, and notes whether the host is slow. Returns
+    /// how long.
+    pub(super) fn watch_loans(&mut self, now: Instant) -> Duration {
+        self.slow = self.slow.filter(|&until| now < until);
+        if !self.lends {
+            return Duration::ZERO;
         }
+        let own = self.batch.as_ref().is_some_and(|batch| batch.loan.is_some());
+        let oldest = self.wire.oldest().or(own.then_some(u64::MAX));
+        let before = self.waits.map(|(first, since)| (first, now.saturating_duration_since(since)));
+        if let Some((_, took)) = before.filter(|&(_, took)| took >= SLOW) {
+            self.slow = self.slow.max(Some(now + COPIES * took));
+        }
+        match (before, oldest) {
+            (Some((first, took)), Some(oldest)) if first == oldest => return took,
+            _ => (self.waits, self.lends) = (oldest.map(|first| (first, now)), oldest.is_some()),
+        }
+        Duration::ZERO
     }
 }
