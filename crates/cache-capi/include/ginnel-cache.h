@@ -56,14 +56,16 @@ int ginnel_cache_cas(ginnel_cache *cache, const void *key, size_t key_length, co
 /* Deletes an item: 1 if there was one, 0 if not, -1. */
 int ginnel_cache_delete(ginnel_cache *cache, const void *key, size_t key_length);
 
-/* 1 if items are read out of the server's memory, 0 if it is asked for each. */
+/* 1 if items are read out of the server's memory, 0 if it is asked for each: then
+ * ginnel_cache_error() says why. */
 int ginnel_cache_is_neighbour(const ginnel_cache *cache);
 
 /* How many reads were answered out of the memory, and how many by the server. */
 void ginnel_cache_counts(const ginnel_cache *cache, uint64_t *direct, uint64_t *asked);
 
-/* Why the last call of this thread that failed did so, or, after one that did not, why the handle
- * reads nothing by itself. Valid until the thread's next call of this library. Never NULL. */
+/* Why the last call of this thread that failed did so, or, after ginnel_cache_open and
+ * ginnel_cache_is_neighbour, why the handle reads nothing by itself. Valid until the thread's next
+ * call of this library. Never NULL. */
 const char *ginnel_cache_error(void);
 
 #ifdef __cplusplus

@@ -162,6 +162,13 @@ class Client:
         return bool(_library.ginnel_cache_is_neighbour(self._open()))
 
     @property
+    def why(self):
+        """Why items are not read out of the server's memory; "" where they are."""
+        if self.is_neighbour:
+            return ""
+        return _library.ginnel_cache_error().decode(errors="replace")
+
+    @property
     def counts(self):
         """How many reads were answered (out of the memory, by the server)."""
         direct, asked = ctypes.c_uint64(), ctypes.c_uint64()

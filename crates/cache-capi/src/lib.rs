@@ -220,14 +220,18 @@ pub unsafe extern "C" fn ginnel_cache_delete(
     said(cache.client.delete(key))
 }
 
-/// Returns whether items are read out of the memory.
+/// Returns whether items are read out of the memory, and notes why not.
 ///
 /// # Safety
 /// `cache` is a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_cache_is_neighbour(cache: *const GinnelCache) -> c_int {
     // SAFETY: the caller's promise.
-    c_int::from(unsafe { &*cache }.client.is_neighbour())
+    let client = &unsafe { &*cache }.client;
+    if !client.is_neighbour() {
+        note(client.why());
+    }
+    c_int::from(client.is_neighbour())
 }
 
 /// Tells how many reads came from where.

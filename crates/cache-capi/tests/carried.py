@@ -19,6 +19,7 @@ def made():
 
 
 cache = ginnel_cache.Client(sys.argv[1])
+assert not cache.is_neighbour and "to nobody" in cache.why, cache.why
 cache.set("key", b"x" * 1000)
 before = made()
 for _ in range(2000):

@@ -6,7 +6,7 @@ import sys
 import ginnel_cache
 
 with ginnel_cache.Client(sys.argv[1]) as cache:
-    assert cache.is_neighbour
+    assert cache.is_neighbour and cache.why == "", cache.why
     assert cache.get("none") is None and cache.get("none", b"x") == b"x"
     assert cache.set("ключ", b"\0value", flags=3)
     item = cache.gets("ключ")

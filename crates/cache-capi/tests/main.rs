@@ -51,6 +51,27 @@ fn a_python_program_reads_by_itself() {
     assert_eq!(said(&mut run), "direct 2 asked 4\n");
 }
 
+/// The same out of the copy in a segment, as in another machine: a child of fork, too, comes to it
+/// by itself.
+#[test]
+fn a_python_program_reads_a_copy_in_a_segment() {
+    let mut command = Command::new(product("ginnel-cache"));
+    command.env("GINNEL_SIZE", "256M").env_remove("GINNEL_SEGMENT").arg("--segment");
+    let server = server::Server::launch(command, &[]);
+    let is_door = |path: &Path| path.to_string_lossy().contains("/cache-");
+    let entries = server.home.path().read_dir().expect("ours").map(|entry| entry.expect("ours"));
+    let doors: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_door(path)).collect();
+    assert_eq!(doors.len(), 1, "{doors:?}");
+    std::fs::remove_file(&doors[0]).expect("ours");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut run = Command::new("python3");
+    run.arg(here.join("tests/client.py")).arg(&server.socket);
+    run.env("PYTHONPATH", here.join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    run.env("GINNEL_CACHE_LIBRARY", product("libginnel_cache_client.so"));
+    run.env("GINNEL_DIR", server.home.path()).env_remove("GINNEL_SEGMENT");
+    assert_eq!(said(&mut run), "direct 2 asked 4\n");
+}
+
 /// What the client asks the kernel for goes by the C library, where `ginnel run` stands: a look
 /// past it at a carried socket saw bytes that are none, and each question made a connection of its
 /// own.

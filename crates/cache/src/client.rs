@@ -11,13 +11,12 @@
 //! The server may be any memcached: then every get is a request. A miss in the memory is asked over
 //! the protocol, too, so that the server's own word decides.
 
+mod neighbour;
 mod wire;
 
-use crate::door::{self, Entry};
-use crate::hints::Sink;
 use crate::layout::MAX_KEY;
-use crate::memory::Mark;
-use crate::reader::{self, Look, Reader};
+use crate::reader::{self, Look};
+use neighbour::Neighbour;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::Wire;
@@ -42,17 +41,6 @@ pub struct Owned {
     pub flags: u32,
     /// Its unique number.
     pub cas: u64,
-}
-
-/// What this process has of the server's memory.
-#[derive(Debug)]
-struct Neighbour {
-    reader: Reader,
-    hints: Sink,
-    /// Set in the process that joined: its ring of hints is its own to write, and no child's.
-    mark: Mark,
-    /// Open as long as this process reads: the server sees its end.
-    _stream: std::os::unix::net::UnixStream,
 }
 
 /// How many gets came from where.
@@ -243,6 +231,11 @@ impl Client {
         if !one.mark.is_set() {
             return None;
         }
+        if one.is_to_look() && !self.wire.as_ref().is_some_and(Wire::is_at_rest) {
+            // The server ended, or is not asked any more: what it kept may be old.
+            self.neighbour = None;
+            return None;
+        }
         let hash = one.reader.hash(key);
         let Look::Hit(item) = one.reader.look_hashed(key, hash) else { return None };
         one.hints.push(hash);
@@ -327,7 +320,8 @@ impl Client {
         let generation = stat("generation").and_then(|hex| u64::from_str_radix(hex, 16).ok());
         let read = self.neighbour.as_ref().map(|one| one.reader.generation());
         if read.is_none() || read != generation {
-            self.neighbour = match become_neighbour(stat("memory"), generation) {
+            let copied = stat("copy").is_some();
+            self.neighbour = match Neighbour::of(stat("memory"), copied, generation) {
                 Ok(neighbour) => Some(neighbour),
                 Err(error) => {
                     self.why = error.to_string();
@@ -340,16 +334,4 @@ impl Client {
         }
         Ok(())
     }
-}
-
-/// Asks at the door that a server names for the memory of its start `generation`.
-fn become_neighbour(path: Option<&str>, generation: Option<u64>) -> io::Result<Neighbour> {
-    let unoffered = || invalid("the server offers its memory to nobody (a memcached?)");
-    let path = path.ok_or_else(unoffered)?;
-    let Entry { view, ring, generation: entered, stream } = door::enter(path.as_ref())?;
-    let reader = Reader::new(view).map_err(invalid)?;
-    if generation != Some(entered) || reader.generation() != entered {
-        return Err(invalid("the memory is that of another server"));
-    }
-    Ok(Neighbour { reader, hints: Sink::new(ring), mark: Mark::new()?, _stream: stream })
 }

@@ -292,7 +292,14 @@ pub fn enter(path: &Path) -> io::Result<Entry> {
     let name = path.file_name().ok_or_else(|| bad("no name of a socket"))?;
     let directory = directory();
     check_directory(&directory)?;
-    let stream = connect(&directory.join(name), PATIENCE)?;
+    let stream = connect(&directory.join(name), PATIENCE).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let place = directory.display();
+            let why = "the server is on another kernel, or has another GINNEL_DIR";
+            io::Error::new(error.kind(), format!("its memory is not handed out in {place}: {why}"))
+        }
+        _ => error,
+    })?;
     if !is_same_user(&stream) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's server"));
     }

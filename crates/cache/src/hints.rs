@@ -6,6 +6,10 @@
 //! entry is the hash of a key, which the server looks up in its own index, and a look at all rings
 //! takes at most [`LOOK`] of them. So a thousand rings that are always full cost no more than two.
 
+mod shared;
+
+pub use shared::{SHARED_BYTES, Shared};
+
 use crate::memory::{Memory, View};
 use crate::sync::Ordering;
 use std::sync::Arc;
@@ -20,32 +24,52 @@ const FIRST: usize = 512;
 /// Bytes of a ring.
 pub const RING_BYTES: usize = (FIRST + ENTRIES) * crate::memory::WORD;
 
+/// Where a ring lies in its memory, words.
+#[derive(Debug, Clone, Copy)]
+struct Ring {
+    /// How many hashes were written so far.
+    count: usize,
+    /// Their first place.
+    first: usize,
+    /// How many places there are, a power of two.
+    entries: usize,
+}
+
+/// The ring that is alone in its memory.
+const ALONE: Ring = Ring { count: 0, first: FIRST, entries: ENTRIES };
+
 /// A client's end of a ring.
 #[derive(Debug)]
 pub struct Sink {
     memory: Memory,
+    ring: Ring,
     count: u64,
+    /// The number by which it holds one of [`Shared`]; 0 for a ring of its own.
+    claim: u64,
 }
 
 impl Sink {
     /// Returns the writing end of a ring in `memory` of [`RING_BYTES`] zero bytes.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
-        Self { memory, count: 0 }
+        Self { memory, ring: ALONE, count: 0, claim: 0 }
     }
 
     /// Tells that the item of a key with that hash was read.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the place in the ring is meant")]
     pub fn push(&mut self, hash: u64) {
+        if self.claim != 0 && !self.holds() {
+            return;
+        }
         let words = self.memory.words();
-        let place = FIRST + (self.count as usize & (ENTRIES - 1));
+        let place = self.ring.first + (self.count as usize & (self.ring.entries - 1));
         if let Some(entry) = words.get(place) {
             entry.store(hash, Ordering::Relaxed);
         }
-        self.count += 1;
+        self.count = self.count.wrapping_add(1);
         // Pairs with the acquire load in `Source::drain`.
-        words[0].store(self.count, Ordering::Release);
+        words[self.ring.count].store(self.count, Ordering::Release);
     }
 }
 
@@ -53,6 +77,7 @@ impl Sink {
 #[derive(Debug)]
 pub struct Source {
     view: View,
+    ring: Ring,
     seen: u64,
     over: Arc<AtomicBool>,
 }
@@ -61,7 +86,7 @@ impl Source {
     /// Returns the reading end. It is dropped once `over` is set.
     #[must_use]
     pub fn new(view: View, over: Arc<AtomicBool>) -> Self {
-        Self { view, seen: 0, over }
+        Self { view, ring: ALONE, seen: 0, over }
     }
 
     /// Returns whether the client is gone.
@@ -72,18 +97,19 @@ impl Source {
 
     /// Returns whether hashes came since the last look.
     fn has_news(&self) -> bool {
-        self.view.load(0, Ordering::Relaxed) != Some(self.seen)
+        self.view.load(self.ring.count, Ordering::Relaxed) != Some(self.seen)
     }
 
     /// Adds each hash to `into` that came since the last look and was not written over, but only
     /// the `most` newest.
     #[expect(clippy::cast_possible_truncation, reason = "places in the ring are meant")]
     pub fn drain(&mut self, most: usize, into: &mut Vec<u64>) {
-        let Some(count) = self.view.load(0, Ordering::Acquire) else { return };
-        let new = count.wrapping_sub(self.seen).min(most.min(ENTRIES) as u64);
+        let Ring { count, first, entries } = self.ring;
+        let Some(count) = self.view.load(count, Ordering::Acquire) else { return };
+        let new = count.wrapping_sub(self.seen).min(most.min(entries) as u64);
         for at in 0..new {
-            let place = count.wrapping_sub(new - at) as usize & (ENTRIES - 1);
-            into.push(self.view.load(FIRST + place, Ordering::Relaxed).unwrap_or(0));
+            let place = first + (count.wrapping_sub(new - at) as usize & (entries - 1));
+            into.push(self.view.load(place, Ordering::Relaxed).unwrap_or(0));
         }
         self.seen = count;
     }

@@ -15,6 +15,7 @@
 //! | [`server`] | sockets, threads, the clock |
 //! | [`client`] | reading items oneself, and asking where that is not possible |
 //! | [`door`] | how a neighbour is handed the memory |
+//! | [`far`] | a copy of it for readers in other machines |
 //! | [`hints`], [`life`] | what readers tell the server, and how they see that it ended |
 #![deny(unsafe_code)]
 
@@ -24,6 +25,8 @@ mod accept;
 pub mod client;
 #[cfg(not(loom))]
 pub mod door;
+#[cfg(not(loom))]
+pub mod far;
 pub mod hints;
 pub mod layout;
 #[cfg(not(loom))]

@@ -74,5 +74,7 @@ fn own(memory: &Memory) -> io::Result<()> {
 
 /// Tells readers that the server ends, for a server that does so in order.
 pub fn end(memory: &Memory) {
-    memory.words()[header::LIFE].fetch_or(OWNER_DIED, Ordering::Release);
+    for words in memory.each() {
+        words[header::LIFE].fetch_or(OWNER_DIED, Ordering::Release);
+    }
 }

@@ -8,20 +8,25 @@
 //!   no access within that length can end in SIGBUS.
 //! - A [`View`] is mapped read-only and offers no stores.
 //! - A mapping is never moved, resized or replaced while its value lives.
+//! - What lies in a segment of Ginnel's, where anybody of the segment can write, is mapped by the
+//!   SDK ([`in_segment`]) and kept here. The server stores into it and loads nothing from it.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::io;
 use std::sync::Arc;
 
 #[cfg(not(loom))]
-pub use mapped::{create, open};
+pub use mapped::{create, in_segment, open};
 
 /// Bytes of a word, the unit of every offset in the cache's memory.
 pub const WORD: usize = 8;
 
-/// Memory of the cache as its one writer sees it.
+/// Memory of the cache as its one writer sees it, and perhaps a copy of it for other machines.
 #[derive(Debug)]
-pub struct Memory(Arc<Map>);
+pub struct Memory {
+    own: Arc<Map>,
+    copy: Option<Arc<Map>>,
+}
 
 /// Memory of the cache as a reader sees it: somebody else writes it, perhaps maliciously.
 #[derive(Debug, Clone)]
@@ -32,7 +37,45 @@ impl Memory {
     #[must_use]
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        self.0.words()
+        self.own.words()
+    }
+
+    /// Returns all words, then those of the copy: what is stored goes into each.
+    #[inline]
+    pub fn each(&self) -> impl Iterator<Item = &[AtomicU64]> {
+        std::iter::once(self.words()).chain(self.copy.as_deref().map(Map::words))
+    }
+
+    /// Stores a word.
+    ///
+    /// # Panics
+    /// If it lies outside.
+    #[inline]
+    pub fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.each().for_each(|words| words[at].store(value, order));
+    }
+
+    /// Has `change` change what the version at a word guards ([`seq`](crate::seq)).
+    ///
+    /// # Panics
+    /// If the version lies outside.
+    #[inline]
+    pub fn change(&self, version: usize, change: impl Fn(&[AtomicU64])) {
+        let before = self.words()[version].load(Ordering::Relaxed);
+        for words in self.each() {
+            crate::seq::write_after(&words[version], before, || change(words));
+        }
+    }
+
+    /// Has all that is stored from now on go into `copy`, too, which is zeroed as this is.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the copy is smaller.
+    pub fn copied_to(self, copy: Self) -> io::Result<Self> {
+        if copy.words().len() < self.words().len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self { copy: Some(copy.own), ..self })
     }
 
     /// Returns zeroed memory of `words` words that no other process can be given.
@@ -40,19 +83,23 @@ impl Memory {
     /// # Errors
     /// Those of mmap(2).
     pub fn private(words: usize) -> io::Result<Self> {
-        Map::private(words).map(|map| Self(Arc::new(map)))
+        Map::private(words).map(Self::of)
     }
 
     /// Returns a second value for the same mapping, which keeps it mapped.
     #[must_use]
     pub(crate) fn keep(&self) -> Self {
-        Self(self.0.clone())
+        Self { own: self.own.clone(), copy: self.copy.clone() }
+    }
+
+    fn of(map: Map) -> Self {
+        Self { own: Arc::new(map), copy: None }
     }
 
     /// Returns a reader's view of the same mapping, for readers in this process.
     #[must_use]
     pub fn view(&self) -> View {
-        View(self.0.clone())
+        View(self.own.clone())
     }
 }
 
@@ -155,7 +202,23 @@ mod mapped {
     pub struct Map {
         base: NonNull<AtomicU64>,
         bytes: usize,
+        /// What it is a part of, where the SDK mapped it.
+        of: Option<Kept>,
     }
+
+    /// An object of a segment, which stays mapped as long as it is kept.
+    struct Kept(ginnel::Memory);
+
+    impl std::fmt::Debug for Kept {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0.name())
+        }
+    }
+
+    const _: fn() = || {
+        fn may_be_shared<T: Send + Sync>() {}
+        may_be_shared::<ginnel::Memory>();
+    };
 
     // SAFETY: the memory is reached as atomic words alone, which any thread may use, and stays
     // mapped as long as the value lives.
@@ -165,6 +228,9 @@ mod mapped {
 
     impl Drop for Map {
         fn drop(&mut self) {
+            if self.of.is_some() {
+                return;
+            }
             // SAFETY: base and length are those that mmap(2) gave. References into the memory
             // borrow `self`, so none is left.
             let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -174,9 +240,10 @@ mod mapped {
     impl Map {
         #[inline]
         pub fn words(&self) -> &[AtomicU64] {
-            // SAFETY: `bytes` bytes are mapped from `base`, which is aligned to a page, readable,
-            // and stay so as long as `self` is borrowed. Any bytes are a valid word. A store to a
-            // read-only mapping is kept out by `View`, which offers none.
+            // SAFETY: `bytes` bytes are mapped from `base`, which is aligned to a word, readable,
+            // and stay so as long as `self` is borrowed: by this file, or by the SDK, of whose
+            // object `of` keeps a handle. Any bytes are a valid word. A store to a read-only
+            // mapping is kept out by `View`, which offers none.
             unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes / WORD) }
         }
 
@@ -202,7 +269,7 @@ mod mapped {
 
         fn of(base: *mut AtomicU64, bytes: usize) -> io::Result<Self> {
             let base = NonNull::new(base).ok_or(io::ErrorKind::InvalidInput)?;
-            Ok(Self { base, bytes })
+            Ok(Self { base, bytes, of: None })
         }
 
         fn file(fd: impl AsFd, bytes: usize, prot: ProtFlags) -> io::Result<Self> {
@@ -229,7 +296,22 @@ mod mapped {
         // After the mapping: FUTURE_WRITE lets this one stay and forbids every later one.
         let only_here = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, only_here | STAYS)?;
-        Ok((Memory(Arc::new(map)), fd))
+        Ok((Memory::of(map), fd))
+    }
+
+    /// Returns memory that anybody of a segment can write: for the copy of a server's own memory,
+    /// or to read one there ([`Memory::view`]).
+    ///
+    /// # Errors
+    /// `InvalidData` where it has no whole word.
+    pub fn in_segment(memory: ginnel::Memory) -> io::Result<Memory> {
+        let (base, bytes) = (memory.as_ptr().cast::<AtomicU64>(), memory.len() / WORD * WORD);
+        if bytes == 0 || !base.is_aligned() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut map = Map::of(base, bytes)?;
+        map.of = Some(Kept(memory));
+        Ok(Memory::of(map))
     }
 
     /// Maps a memory file that somebody else made, read-only.

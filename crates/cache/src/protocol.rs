@@ -48,6 +48,8 @@ pub struct Settings {
     pub shown: Vec<(&'static str, String)>,
     /// Where the memory can be asked for, if anywhere: shown by `stats`.
     pub door: Option<String>,
+    /// The name of its copy in a segment, if there is one: shown by `stats`.
+    pub copy: Option<String>,
 }
 
 /// Which protocols a connection may speak, `-B`.
@@ -90,6 +92,8 @@ enum Next {
     Skip(usize),
     /// It goes on with a multiple get once the client has read.
     Get(text::Keys),
+    /// It goes on with flush_all once others had their turn.
+    Flush(Flush),
     /// It ends, once the client has read.
     Close,
     /// The server ends.
@@ -154,6 +158,46 @@ impl Pending {
     }
 }
 
+/// A flush_all that was begun.
+#[derive(Debug)]
+struct Flush {
+    /// The bucket up to which the items are gone.
+    from: usize,
+    answer: Answer,
+}
+
+impl Flush {
+    /// Takes all items out, now or at the second before the one that exptime means, as memcached
+    /// does.
+    fn begin(context: &mut Context<'_>, exptime: i64, answer: Answer, out: &mut Vec<u8>) -> Next {
+        let at = if exptime > 0 { context.expiry(exptime) - 1 } else { 0 };
+        context.store.counts.flushes += 1;
+        let later = (at > context.store.now()).then_some(at);
+        context.store.flush_at(later);
+        let flush = Self { from: 0, answer };
+        if later.is_none() { flush.go_on(context, out) } else { flush.end(out) }
+    }
+
+    fn go_on(self, context: &mut Context<'_>, out: &mut Vec<u8>) -> Next {
+        match context.store.flush_some(self.from) {
+            Some(from) => Next::Flush(Self { from, ..self }),
+            None => {
+                context.store.flushed();
+                self.end(out)
+            }
+        }
+    }
+
+    fn end(self, out: &mut Vec<u8>) -> Next {
+        match self.answer {
+            Answer::Binary(request) => request.done(0, &[], out),
+            Answer::Text { quiet } => text::say(out, quiet, "OK"),
+            Answer::Meta(_) => {}
+        }
+        Next::Command
+    }
+}
+
 /// What is to be done with the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -188,6 +232,7 @@ enum State {
     Value(Pending),
     Skip(usize),
     Get(text::Keys),
+    Flush(Flush),
     Closed(bool),
 }
 
@@ -204,6 +249,12 @@ impl Session {
         self.output.len() >= OUTPUT
     }
 
+    /// Returns whether it is in the midst of flush_all: others that wait for the store go first.
+    #[must_use]
+    pub fn is_flushing(&self) -> bool {
+        matches!(self.state, State::Flush(_))
+    }
+
     /// Returns whether more can be done without further input, now or once the client has read.
     #[must_use]
     pub fn has_more(&self) -> bool {
@@ -215,7 +266,7 @@ impl Session {
     pub fn run(&mut self, context: &mut Context<'_>) -> Verdict {
         self.paused = false;
         while !self.paused && !self.is_full() && self.step(context) {
-            self.paused = matches!(self.state, State::Get(_));
+            self.paused = matches!(self.state, State::Get(_) | State::Flush(_));
         }
         self.input.drain(..self.done);
         self.done = 0;
@@ -261,6 +312,7 @@ impl Session {
                 Next::Command
             }
             State::Get(keys) => keys.go_on(context, &mut self.output),
+            State::Flush(flush) => flush.go_on(context, &mut self.output),
             State::Closed(shutdown) => {
                 self.state = State::Closed(shutdown);
                 return false;
@@ -271,6 +323,7 @@ impl Session {
             Next::Value(pending) => State::Value(pending),
             Next::Skip(left) => State::Skip(left),
             Next::Get(keys) => State::Get(keys),
+            Next::Flush(flush) => State::Flush(flush),
             Next::Close => State::Closed(false),
             Next::Shutdown => State::Closed(true),
         };

@@ -51,6 +51,8 @@ pub struct Reader {
     /// Words that this look has copied so far.
     copied: usize,
     pulse: Pulse,
+    /// Whether the server's end shows by its silence alone.
+    far: bool,
 }
 
 impl Reader {
@@ -61,7 +63,15 @@ impl Reader {
     pub fn new(view: View) -> Result<Self, &'static str> {
         let geometry = Geometry::read(&view)?;
         let pulse = Pulse::default();
-        Ok(Self { view, geometry, copy: Vec::new(), value: 0..0, copied: 0, pulse })
+        let (copy, value, copied, far) = (Vec::new(), 0..0, 0, false);
+        Ok(Self { view, geometry, copy, value, copied, pulse, far })
+    }
+
+    /// Has items believed only while the server's clock goes: in another machine nothing else tells
+    /// that it was killed.
+    #[must_use]
+    pub fn from_afar(self) -> Self {
+        Self { far: true, ..self }
     }
 
     /// Returns the number of the server's start whose memory this is.
@@ -118,10 +128,11 @@ impl Reader {
         if self.is_over() { Look::Unknown } else { self.unexpired(found) }
     }
 
-    /// An expired item is none. One that can expire is only believed while the clock goes.
+    /// An expired item is none. One that can expire is only believed while the clock goes, and so
+    /// is every item of a server far away.
     fn unexpired(&mut self, found: Look) -> Look {
         let Look::Hit(item) = found else { return found };
-        if item.expiry == 0 {
+        if item.expiry == 0 && !self.far {
             return found;
         }
         let now = self.view.load(header::CLOCK, Ordering::Relaxed).unwrap_or(u64::MAX);
@@ -248,8 +259,16 @@ impl Pulse {
 #[cfg(not(loom))]
 #[must_use]
 pub fn seconds() -> u64 {
+    milliseconds() / 1000
+}
+
+/// Returns milliseconds of the same clock.
+#[cfg(not(loom))]
+#[must_use]
+pub fn milliseconds() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
-    u64::try_from(clock_gettime(ClockId::MonotonicCoarse).tv_sec).unwrap_or(0)
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    u64::try_from(time.tv_sec * 1000 + time.tv_nsec / 1_000_000).unwrap_or(0)
 }
 /// As the other, in a model without time.
 #[cfg(loom)]

@@ -30,7 +30,12 @@ pub fn unchanged(version: &AtomicU64, seen: u64) -> bool {
 /// Changes what `version` guards. The caller is the only writer.
 #[inline]
 pub fn write<R>(version: &AtomicU64, change: impl FnOnce() -> R) -> R {
-    let before = version.load(Ordering::Relaxed);
+    write_after(version, version.load(Ordering::Relaxed), change)
+}
+
+/// The same for a writer that knows the version, `before`, from where nobody else can write.
+#[inline]
+pub fn write_after<R>(version: &AtomicU64, before: u64, change: impl FnOnce() -> R) -> R {
     version.store(before.wrapping_add(1), Ordering::Relaxed);
     // Whoever sees a store after this fence sees the odd version, too.
     fence(Ordering::Release);

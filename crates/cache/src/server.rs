@@ -18,6 +18,8 @@ mod listen;
 mod worker;
 
 use crate::door::{self, Door};
+use crate::far;
+use crate::hints::Shared as Rings;
 use crate::memory::{self, Memory};
 use crate::protocol::{Connections, Settings};
 use crate::store::{CLOCK_START, Limits, Store};
@@ -75,8 +77,10 @@ pub fn run(args: &Args) -> Result<(), String> {
     let (memory, descriptor) = memory::create("ginnel-cache", limits.total())
         .map_err(|error| format!("memory of {} bytes: {error}", limits.total()))?;
     life::hold(&memory).map_err(|error| format!("a thread that readers see end: {error}"))?;
+    let generation = random()?;
+    let (memory, rings) = copied(args, memory, generation, limits.total())?;
     let closing = memory.keep();
-    let store = Store::new(memory, &limits, random()?, [random()?, random()?]);
+    let store = Store::new(memory, &limits, generation, [random()?, random()?]);
     let connections = Arc::new(Connections::default());
     let door = if args.no_neighbours {
         None
@@ -87,15 +91,29 @@ pub fn run(args: &Args) -> Result<(), String> {
     };
     connections.most.store(args.conn_limit, Ordering::Relaxed);
     connections.threads.store(u64::from(args.threads), Ordering::Relaxed);
-    let settings = settings(args, &limits, door.as_ref())?;
+    let settings = settings(args, &limits, generation, door.as_ref())?;
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     let store = Mutex::new(store);
     let shared = Arc::new(Shared { store, settings, connections, idle_timeout, begun, stop });
-    let result = Front::new(shared, listeners, door, args.threads)
+    let result = Front::new(shared, listeners, (door, rings), args.threads)
         .and_then(|mut front| front.run(&ended))
         .map_err(|error| error.to_string());
     finish(args, &closing);
     result
+}
+
+/// Returns the memory, with a copy in a segment if one is asked for, and the rings of its readers.
+fn copied(
+    args: &Args,
+    memory: Memory,
+    generation: u64,
+    bytes: usize,
+) -> Result<(Memory, Option<Rings>), String> {
+    let Some(segment) = &args.segment else { return Ok((memory, None)) };
+    let failed = |error: std::io::Error| format!("--segment: {error}");
+    let offer = far::offer(segment.as_deref(), generation, bytes).map_err(failed)?;
+    let memory = memory.copied_to(offer.copy).map_err(failed)?;
+    Ok((memory, Some(offer.rings)))
 }
 
 fn finish(args: &Args, memory: &Memory) {
@@ -183,7 +201,12 @@ fn end_on_signals() -> Result<Arc<AtomicBool>, String> {
     Ok(ended)
 }
 
-fn settings(args: &Args, limits: &Limits, door: Option<&Door>) -> Result<Settings, String> {
+fn settings(
+    args: &Args,
+    limits: &Limits,
+    generation: u64,
+    door: Option<&Door>,
+) -> Result<Settings, String> {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
     let text = |path: &std::path::Path| path.display().to_string();
@@ -220,6 +243,7 @@ fn settings(args: &Args, limits: &Limits, door: Option<&Door>) -> Result<Setting
         started: unix - u64::from(CLOCK_START),
         shown,
         door: door.map(|door| text(door.path())),
+        copy: args.segment.is_some().then(|| far::name(generation)),
     })
 }
 

@@ -6,6 +6,7 @@
 //! | [`limits`] | how much memory, and how it is parted |
 //! | [`log`] | books of the segments in which items lie |
 //! | [`evict`] | making room |
+//! | [`flush`] | taking all items out |
 //! | [`commands`] | what memcached's commands do to an item |
 //! | [`counts`] | what `stats` tells |
 //!
@@ -17,6 +18,7 @@
 mod commands;
 mod counts;
 mod evict;
+mod flush;
 mod limits;
 mod log;
 
@@ -24,9 +26,8 @@ pub use commands::{Change, Delta, Mode, Put, Stored};
 pub use counts::Counts;
 pub use limits::Limits;
 
-use crate::layout::{self, BUCKET_WORDS, Geometry, HEADER_WORDS, ITEM_WORDS, Item, Slot, header};
+use crate::layout::{self, BUCKET_WORDS, Geometry, ITEM_WORDS, Item, Slot, header};
 use crate::memory::{Memory, View, WORD};
-use crate::seq;
 use crate::sync::{AtomicU64, Ordering};
 use log::Log;
 use std::io;
@@ -62,6 +63,8 @@ pub struct Store {
     now: u32,
     /// Second at which all items go, if flush_all named one.
     flush_at: Option<u32>,
+    /// The bucket up to which they are gone, when it is time.
+    flushing: Option<usize>,
     /// Key and value of an item that is being made.
     scratch: Vec<u8>,
     /// What happened so far.
@@ -100,6 +103,7 @@ impl Store {
             cas,
             now,
             flush_at: None,
+            flushing: None,
             scratch: Vec::new(),
             counts: Counts::default(),
         };
@@ -109,7 +113,7 @@ impl Store {
 
     fn write_header(&self) {
         let Geometry { generation, words, buckets, log, max_item, hash_key } = self.geometry;
-        let put = |at: usize, value: u64| self.memory.words()[at].store(value, Ordering::Relaxed);
+        let put = |at: usize, value: u64| self.memory.store(at, value, Ordering::Relaxed);
         put(header::VERSION, layout::VERSION);
         put(header::GENERATION, generation);
         put(header::WORDS, words as u64);
@@ -119,7 +123,7 @@ impl Store {
         put(header::HASH_KEY, hash_key[0]);
         put(header::HASH_KEY + 1, hash_key[1]);
         put(header::CLOCK, u64::from(self.now));
-        self.memory.words()[header::MAGIC].store(layout::MAGIC, Ordering::Release);
+        self.memory.store(header::MAGIC, layout::MAGIC, Ordering::Release);
     }
 
     /// Returns what a reader of this store sees.
@@ -143,7 +147,7 @@ impl Store {
     /// Writes any word of the memory: for tests of readers, who must bear it.
     #[doc(hidden)]
     pub fn forge(&self, at: usize, word: u64) {
-        self.memory.words()[at].store(word, Ordering::Relaxed);
+        self.memory.store(at, word, Ordering::Relaxed);
     }
 
     /// Returns seconds of the server's clock.
@@ -165,10 +169,10 @@ impl Store {
             return;
         }
         self.now = now;
-        self.memory.words()[header::CLOCK].store(u64::from(now), Ordering::Release);
+        self.memory.store(header::CLOCK, u64::from(now), Ordering::Release);
         if self.flush_at.is_some_and(|at| at <= now) {
             self.flush_at = None;
-            self.flush();
+            self.flushing = Some(0);
         }
         self.drop_expired();
     }
@@ -200,24 +204,8 @@ impl Store {
     /// together with the value's.
     fn rewrite(&self, place: usize, item: Item) {
         for (at, word) in item.to_words().into_iter().enumerate().skip(1) {
-            self.memory.words()[place + at].store(word, Ordering::Relaxed);
+            self.memory.store(place + at, word, Ordering::Relaxed);
         }
-    }
-
-    /// Takes all items out.
-    pub fn flush(&mut self) {
-        for bucket in 0..self.geometry.buckets {
-            let bucket = HEADER_WORDS + bucket * BUCKET_WORDS;
-            let words = &self.memory.words()[bucket..bucket + BUCKET_WORDS];
-            if words[1..].iter().any(|slot| slot.load(Ordering::Relaxed) != 0) {
-                seq::write(&words[0], || {
-                    words[1..].iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
-                });
-            }
-        }
-        self.counts.items = 0;
-        self.counts.bytes = 0;
-        self.log.clear();
     }
 
     /// Finds a key's item. One that is expired is taken out, and not found.
@@ -267,14 +255,12 @@ impl Store {
         let hash = self.geometry.hash(&self.scratch[..key_len]);
         let words = item.total_words();
         let place = self.allocate(words, item.expiry)?;
-        let item_words = &self.memory.words()[place..place + words];
-        for (word, value) in item_words.iter().zip(item.to_words()) {
-            word.store(value, Ordering::Relaxed);
-        }
-        for (word, bytes) in item_words[ITEM_WORDS..].iter().zip(self.scratch.chunks(WORD)) {
-            let mut padded = [0; WORD];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        for memory in self.memory.each() {
+            let item_words = &memory[place..place + words];
+            for (word, value) in item_words.iter().zip(item.to_words()) {
+                word.store(value, Ordering::Relaxed);
+            }
+            fill(&item_words[ITEM_WORDS..], &self.scratch);
         }
         let key = std::mem::take(&mut self.scratch);
         // Asked only now: making room may have moved the old item, or taken it out.
@@ -333,8 +319,7 @@ impl Store {
 
     /// Sets a slot, with its bucket's version changed around it.
     fn point(&self, spot: Spot, slot: u64) {
-        let words = self.memory.words();
-        seq::write(&words[spot.bucket], || words[spot.slot].store(slot, Ordering::Relaxed));
+        self.memory.change(spot.bucket, |words| words[spot.slot].store(slot, Ordering::Relaxed));
     }
 
     fn slot(hash: u64, place: usize) -> u64 {
@@ -379,5 +364,14 @@ impl Store {
         key.chunks(WORD)
             .zip(body)
             .all(|(part, word)| word.load(Ordering::Relaxed).to_ne_bytes()[..part.len()] == *part)
+    }
+}
+
+/// Stores key and value of an item into words.
+fn fill(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, bytes) in words.iter().zip(bytes.chunks(WORD)) {
+        let mut padded = [0; WORD];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
     }
 }

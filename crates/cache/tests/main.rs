@@ -6,6 +6,7 @@ mod answers;
 #[path = "support/commands.rs"]
 mod commands;
 mod differential;
+mod far;
 mod hostile;
 mod neighbours;
 mod no_room;

@@ -43,7 +43,7 @@ fn said_by(work: &str, mut command: Command) -> String {
     said
 }
 
-mod by_hand {
+pub mod by_hand {
     use super::*;
 
     /// What a test asks for, in a process of its own.
@@ -71,13 +71,13 @@ mod by_hand {
         }
     }
 
-    fn neighbour(socket: &str) -> Client {
+    pub fn neighbour(socket: &str) -> Client {
         let client = Client::connect(socket).expect("it listens");
         assert!(client.is_neighbour(), "{}", client.why());
         client
     }
 
-    fn reads(socket: &str) {
+    pub fn reads(socket: &str) {
         let mut client = neighbour(socket);
         let value: Vec<u8> = (0..5000).map(|at| at as u8).collect();
         for len in [0, 1, 7, 8, 9, 1023, 1024, 5000] {
@@ -110,7 +110,7 @@ mod by_hand {
     }
 
     /// The server is killed, and another begins at the same address.
-    fn survives(socket: &str) {
+    pub fn survives(socket: &str) {
         let mut client = neighbour(socket);
         client.set(b"key", b"old", 0, 0).expect("stored");
         assert_eq!(client.get(b"key").expect("read").expect("found").value, b"old");
@@ -172,7 +172,7 @@ mod by_hand {
         }
     }
 
-    fn signal(signal: rustix::process::Signal) {
+    pub fn signal(signal: rustix::process::Signal) {
         let pid = std::env::var("CACHE_PID").expect("a number").parse().expect("a number");
         let pid = rustix::process::Pid::from_raw(pid).expect("a process");
         rustix::process::kill_process(pid, signal).expect("ours");

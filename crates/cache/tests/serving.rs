@@ -2,7 +2,8 @@
 
 use crate::servers::{Peer, Server};
 use ginnel_cache::protocol::{Connections, Context, Session, Settings, Verdict};
-use ginnel_cache::store::{Limits, Store};
+use ginnel_cache::reader::{Look, Reader};
+use ginnel_cache::store::{Limits, Put, Store};
 use rustix::process::{Resource, Rlimit};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -162,6 +163,54 @@ fn a_get_of_very_many_keys_lets_others_come_between() {
     peer.0.write_all(line.as_bytes()).expect("taken");
     peer.0.shutdown(Shutdown::Write).expect("half");
     assert_eq!(peer.read_to(b"never"), b"END\r\nMN\r\n<closed>");
+}
+
+/// A large index is emptied in parts.
+#[test]
+fn flush_all_lets_others_come_between() {
+    let limits = Limits { memory: 64 << 20, max_item: 64 << 10, ..Limits::default() };
+    let (mut session, mut store) = (Session::default(), Store::private(&limits).expect("memory"));
+    for at in 0..100_000 {
+        let _ = store.put(&Put::set(format!("key-{at}").as_bytes(), b"value"));
+    }
+    let mut reader = Reader::new(store.view()).expect("an honest header");
+    receive(&mut session, &mut store, b"flush_all\r\nmn\r\n");
+    let (mut last, mut parts) = (100_000, 1);
+    loop {
+        let at_once = last - store.counts.items;
+        assert!(at_once <= 5000, "{at_once} items at once");
+        last = store.counts.items;
+        if !session.has_more() {
+            break;
+        }
+        assert!(session.output.is_empty(), "acknowledged before it is done");
+        receive(&mut session, &mut store, &[]);
+        parts += 1;
+    }
+    assert_eq!((last, &session.output[..]), (0, &b"OK\r\nMN\r\n"[..]));
+    assert!(parts > 20, "{parts}");
+    (0..100_000).for_each(|at| assert_eq!(reader.look(format!("key-{at}").as_bytes()), Look::Miss));
+    let (all, free, _) = store.segments();
+    assert_eq!(all, free, "segments are still in use");
+}
+
+/// The same at a server: clients of other threads are answered while it goes on.
+#[test]
+fn others_are_answered_while_flush_all_goes_on() {
+    let server = Server::ours(&["-m", "2048", "-t", "2"]);
+    let (mut flushing, mut other) = (server.connect(), server.connect());
+    for _ in 0..3 {
+        push(&mut flushing, b"flush_all\r\n");
+        flushing.0.set_nonblocking(true).expect("an option");
+        let (mut answered, mut said) = (0, [0; 4]);
+        while flushing.0.read(&mut said).is_err() {
+            assert_eq!(other.ask(b"mn\r\n", b"\n"), b"MN\r\n");
+            answered += 1;
+        }
+        assert_eq!(&said, b"OK\r\n");
+        flushing.0.set_nonblocking(false).expect("an option");
+        assert!(answered > 10, "{answered} answers meanwhile");
+    }
 }
 
 /// Another server's door is full, and it stands still.

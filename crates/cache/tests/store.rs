@@ -1,6 +1,7 @@
 //! Random commands on a store, against a plain map.
 
 use crate::random::Random;
+use ginnel_cache::memory::{Memory, WORD};
 use ginnel_cache::reader::{Look, Reader, seconds};
 use ginnel_cache::store::{Change, Delta, Limits, Mode, Put, Store, Stored};
 use std::collections::HashMap;
@@ -29,6 +30,8 @@ struct Both {
     store: Store,
     map: HashMap<Vec<u8>, Known>,
     reader: Reader,
+    /// Reads the copy, as a reader in another machine does.
+    far: Reader,
     /// Whether the store may have evicted what the map has.
     evicts: bool,
     hits: u64,
@@ -36,9 +39,14 @@ struct Both {
 
 impl Both {
     fn new(limits: &Limits, evicts: bool) -> Self {
-        let store = Store::private(limits).expect("memory");
+        let memory = || Memory::private(limits.total() / WORD).expect("memory");
+        let copy = memory();
+        let view = copy.view();
+        let memory = memory().copied_to(copy).expect("as large");
+        let store = Store::new(memory, limits, 1, [7, 11]);
         let reader = Reader::new(store.view()).expect("an honest header");
-        Self { store, map: HashMap::new(), reader, evicts, hits: 0 }
+        let far = Reader::new(view).expect("an honest header");
+        Self { store, map: HashMap::new(), reader, far, evicts, hits: 0 }
     }
 
     /// Takes out of the map what is expired, and what the store evicted.
@@ -127,6 +135,8 @@ impl Both {
         assert_eq!(found.is_some(), known.is_some(), "{key:?}");
         self.reader.was_answered(seconds());
         let look = self.reader.look(key);
+        self.far.was_answered(seconds());
+        assert_eq!(self.far.look(key), look, "{key:?} in the copy");
         let (Some(known), Some(found)) = (known, found) else {
             assert_eq!(look, Look::Miss);
             return;
@@ -169,7 +179,11 @@ impl Both {
             }
             74..78 => self.store.tick(self.store.now() + 1),
             78 if random.below(50) == 0 => {
-                self.store.flush_at(0);
+                let mut next = Some(0);
+                while let Some(from) = next {
+                    next = self.store.flush_some(from);
+                }
+                self.store.flushed();
                 self.map.clear();
             }
             _ => {

@@ -1,7 +1,7 @@
 //! The binary protocol, as far as clients still use it: all of memcached's commands but SASL.
 
-use super::text::{flush, forget};
-use super::{Answer, Context, Next, Pending, stats};
+use super::text::forget;
+use super::{Answer, Context, Flush, Next, Pending, stats};
 use crate::layout::MAX_KEY;
 use crate::store::{Change, Delta, Found, Mode, Put, Stored};
 
@@ -128,7 +128,7 @@ impl Request {
         self.answer(status.0, 0, [&[], &[], status.1.as_bytes()], out);
     }
 
-    fn done(&self, cas: u64, value: &[u8], out: &mut Vec<u8>) {
+    pub fn done(&self, cas: u64, value: &[u8], out: &mut Vec<u8>) {
         if !self.quiet {
             self.answer(0, cas, [&[], &[], value], out);
         }
@@ -240,8 +240,7 @@ fn execute(
                 return Next::Command;
             }
             let exptime = if parts.extras.is_empty() { 0 } else { parts.extra_32(0) };
-            flush(context, i64::from(exptime));
-            request.done(0, &[], out);
+            return Flush::begin(context, i64::from(exptime), Answer::Binary(request), out);
         }
         Verb::Noop => request.done(0, &[], out),
         Verb::Version => request.done(0, stats::VERSION.as_bytes(), out),

@@ -25,6 +25,8 @@ pub struct Connections {
     pub written: AtomicU64,
     /// Clients that were handed the memory.
     pub neighbours: AtomicU64,
+    /// Readers of the copy in a segment that tell what they read.
+    pub far: AtomicU64,
     /// Connections that were closed because they were silent for long.
     pub idle: AtomicU64,
     /// How often a connection had more to do than others would wait for.
@@ -151,6 +153,10 @@ fn general(context: &Context<'_>) -> Rows {
     ]);
     if let Some(door) = &context.settings.door {
         rows.push(row("memory", door));
+    }
+    if let Some(copy) = &context.settings.copy {
+        rows.push(row("copy", copy));
+        rows.push(row("far_neighbours", count(&connections.far)));
     }
     rows
 }

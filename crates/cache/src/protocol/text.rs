@@ -1,6 +1,6 @@
 //! The classic text commands.
 
-use super::{Answer, Context, Next, Pending, meta, stats};
+use super::{Answer, Context, Flush, Next, Pending, meta, stats};
 use crate::layout::MAX_KEY;
 use crate::number;
 use crate::store::{Change, Delta, Mode, Stored};
@@ -317,15 +317,7 @@ fn flush_all(tokens: &Tokens<'_>, context: &mut Context<'_>, out: &mut Vec<u8>) 
         };
         exptime = delay;
     }
-    flush(context, i64::from(exptime));
-    say(out, quiet, "OK");
-    Next::Command
-}
-
-/// Takes all items out at the second before the one that exptime means, as memcached does.
-pub(super) fn flush(context: &mut Context<'_>, exptime: i64) {
-    let at = if exptime > 0 { context.expiry(exptime) - 1 } else { 0 };
-    context.store.flush_at(at);
+    Flush::begin(context, i64::from(exptime), Answer::Text { quiet }, out)
 }
 
 fn verbosity(tokens: &Tokens<'_>, out: &mut Vec<u8>) -> Next {

@@ -2,10 +2,10 @@
 
 use super::Shared;
 use super::listen::Listener;
-use super::worker::Worker;
+use super::worker::{ASIDE, Worker};
 use crate::accept::{AT_ONCE, Waiting};
 use crate::door::Door;
-use crate::hints::Sources;
+use crate::hints::{Shared as Rings, Sources};
 use mio::{Events, Poll, Token};
 use std::collections::BTreeSet;
 use std::io;
@@ -32,6 +32,8 @@ pub struct Front {
     /// The worker that has the next connection, counted on and on.
     next: usize,
     hints: Sources,
+    /// The rings of readers far away, if the memory has a copy.
+    rings: Option<Rings>,
     /// When the hints were looked at last.
     looked: Instant,
     /// Tokens of sockets at which somebody may wait of whom no event will tell.
@@ -45,7 +47,7 @@ impl Front {
     pub fn new(
         shared: Arc<Shared>,
         mut listeners: Vec<Listener>,
-        mut door: Option<Door>,
+        (mut door, rings): (Option<Door>, Option<Rings>),
         threads: u16,
     ) -> io::Result<Self> {
         let workers =
@@ -57,9 +59,10 @@ impl Front {
         if let Some(door) = &mut door {
             door.register(poll.registry(), Token(DOOR))?;
         }
-        let (hints, looked, late) = (Sources::default(), Instant::now(), BTreeSet::new());
+        let (mut hints, looked, late) = (Sources::default(), Instant::now(), BTreeSet::new());
+        rings.iter().flat_map(|rings| rings.sources()).for_each(|source| hints.add(source));
         let (next, hurry) = (0, false);
-        Ok(Self { shared, poll, listeners, door, workers, next, hints, looked, late, hurry })
+        Ok(Self { shared, poll, listeners, door, workers, next, hints, rings, looked, late, hurry })
     }
 
     /// Serves until `ended` is set, or a client says so.
@@ -78,6 +81,9 @@ impl Front {
             self.look_at_hints();
             let now = self.shared.now();
             self.shared.store().tick(now);
+            while self.shared.store().flush_due() {
+                std::thread::sleep(ASIDE);
+            }
         }
         Ok(())
     }
@@ -89,7 +95,8 @@ impl Front {
         }
         let into = Duration::from_nanos(u64::from(self.shared.begun.elapsed().subsec_nanos()));
         let mut rest = (Duration::from_secs(1) - into).max(Duration::from_millis(1));
-        if self.door.as_ref().is_some_and(|door| !door.is_empty()) {
+        let is_near = self.door.as_ref().is_some_and(|door| !door.is_empty());
+        if is_near || self.shared.connections.far.load(Ordering::Relaxed) > 0 {
             rest = rest.min(HINTS);
         }
         if self.late.is_empty() { rest } else { rest.min(AGAIN) }
@@ -121,6 +128,10 @@ impl Front {
             return;
         }
         self.looked = Instant::now();
+        if let Some(rings) = &mut self.rings {
+            rings.tidy(self.shared.now());
+            self.shared.connections.far.store(rings.readers() as u64, Ordering::Relaxed);
+        }
         let mut hashes = Vec::new();
         self.hints.drain(&mut hashes);
         for hashes in hashes.chunks(AT_A_TIME) {

@@ -1,9 +1,7 @@
 //! What memcached's commands do to an item, for all protocols alike.
 
-use super::{Found, Store};
-use crate::layout::{self, Item, bits};
-use crate::memory::WORD;
-use crate::seq;
+use super::{Found, Store, fill};
+use crate::layout::{self, ITEM_WORDS, Item, bits};
 use crate::sync::Ordering;
 
 /// How an item is stored.
@@ -126,7 +124,7 @@ impl Store {
     }
 
     /// Returns a unique number that no item had before.
-    fn next_cas(&mut self) -> u64 {
+    pub(super) fn next_cas(&mut self) -> u64 {
         self.cas += u64::from(!self.limits.no_cas);
         self.cas
     }
@@ -271,8 +269,8 @@ impl Store {
         let cas = self.next_cas();
         found.item.cas = cas;
         let bits = (found.item.bits | bits::STALE) & !bits::WON;
-        let words = self.memory.words();
-        seq::write(&words[found.spot.bucket], || words[found.place].store(cas, Ordering::Relaxed));
+        let (bucket, place) = (found.spot.bucket, found.place);
+        self.memory.change(bucket, |words| words[place].store(cas, Ordering::Relaxed));
         self.set_bits(found, bits);
     }
 
@@ -337,32 +335,14 @@ impl Store {
         let cas = self.next_cas();
         let mut body = key.to_vec();
         body.extend_from_slice(value);
-        let words = self.memory.words();
-        let target = self.body_of(found.place, &found.item);
+        let place = found.place;
         // The bytes change where they are: the version keeps readers from believing a mixture.
-        seq::write(&words[found.spot.bucket], || {
-            words[found.place].store(cas, Ordering::Relaxed);
-            for (word, bytes) in target.iter().zip(body.chunks(WORD)) {
-                let mut padded = [0; WORD];
-                padded[..bytes.len()].copy_from_slice(bytes);
-                word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
-            }
+        self.memory.change(found.spot.bucket, |words| {
+            words[place].store(cas, Ordering::Relaxed);
+            fill(&words[place + ITEM_WORDS..place + found.item.total_words()], &body);
         });
         self.rewrite(found.place, Item { accessed: self.now, ..found.item });
         cas
-    }
-
-    /// Takes all items out at second `at` of the clock, or now if that is over.
-    pub fn flush_at(&mut self, at: u32) {
-        self.counts.flushes += 1;
-        if at <= self.now {
-            self.flush_at = None;
-            self.flush();
-            // As memcached does: what comes after has a higher number than the flush.
-            self.next_cas();
-        } else {
-            self.flush_at = Some(at);
-        }
     }
 }
 

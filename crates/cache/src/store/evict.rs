@@ -126,13 +126,15 @@ impl Store {
             return false;
         };
         let item = Item { read: one.item.read.saturating_sub(1), ..one.item };
-        let memory = self.memory.words();
-        for (at, word) in item.to_words().into_iter().enumerate() {
-            memory[place + at].store(word, Ordering::Relaxed);
-        }
-        for at in ITEM_WORDS..words {
-            let word = memory[one.place + at].load(Ordering::Relaxed);
-            memory[place + at].store(word, Ordering::Relaxed);
+        let own = self.memory.words();
+        for memory in self.memory.each() {
+            for (at, word) in item.to_words().into_iter().enumerate() {
+                memory[place + at].store(word, Ordering::Relaxed);
+            }
+            for at in ITEM_WORDS..words {
+                let word = own[one.place + at].load(Ordering::Relaxed);
+                memory[place + at].store(word, Ordering::Relaxed);
+            }
         }
         self.point(spot, Self::slot(one.hash, place));
         self.log.forget(one.place, words);

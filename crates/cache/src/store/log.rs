@@ -225,15 +225,21 @@ impl Log {
         segment.state = State::Draining;
     }
 
+    /// Gives back every segment that is being filled and has no live item.
+    pub fn close_empty(&mut self) {
+        for slot in 0..self.open.len() {
+            let open = self.open[slot].filter(|&open| self.segments[open].live == 0);
+            if let Some(open) = open {
+                self.open[slot] = None;
+                self.give_back(open);
+            }
+        }
+    }
+
     /// The segment has no live item left, and may be filled anew.
     pub fn give_back(&mut self, index: usize) {
         self.segments[index] = Segment::default();
         self.free.push(index);
-    }
-
-    /// All segments are free again.
-    pub fn clear(&mut self) {
-        *self = Self::new(self.first, self.words, self.segments.len());
     }
 }
 
