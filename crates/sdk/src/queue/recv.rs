@@ -46,6 +46,10 @@ pub struct Receiver {
     watch: OnceCell<Sleeper>,
 }
 
+shown! {
+    Receiver as "Receiver": |own| { name: own.name(), message_size: own.message_size() };
+}
+
 /// A lane as the receiver sees it.
 pub(super) struct Incoming {
     pub number: u32,
@@ -230,6 +234,18 @@ impl Receiver {
     #[doc(hidden)]
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         watched(&self.watch, self.object.presence(), self.object.words.word(WANT_DATA))
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.object.name
+    }
+
+    /// Bytes of the largest message.
+    #[must_use]
+    pub fn message_size(&self) -> u64 {
+        self.geometry.message
     }
 
     /// How many messages senders threw away because they came faster than they were taken, as far
