@@ -309,7 +309,7 @@ fn a_queue() {
         for bit in 0..64 {
             let sender = Sender::open(segment, "q").expect("the other lane, or this one");
             let sent = soon(|| sender.send_timeout(&[bit], SHORT));
-            let cell = cells + u64::from(bit % 2) * 8;
+            let cell = cells + u64::from(bit % 2) * 64;
             stranger.put(cell, stranger.word(cell) ^ 1 << bit);
             while let Ok(message) = soon(|| receiver.recv_timeout(Duration::from_millis(2))) {
                 assert!(message.len() <= 100 && message.to_vec().len() == message.len());

@@ -77,10 +77,10 @@ fn another_versions_object_is_refused() {
             file.read_exact_at(&mut bytes, page * 4096).is_ok() && &bytes == b"here it lies"
         };
         let first = (1..16384).find(is_it).expect("in the segment") - 1;
-        file.write_all_at(&2u16.to_le_bytes(), first * 4096 + 10).expect("inside");
+        file.write_all_at(&3u16.to_le_bytes(), first * 4096 + 10).expect("inside");
         let refused = Memory::open(&segment, "m").expect_err("another version");
-        assert_eq!(refused, Error::Version { name: "m".into(), theirs: 2, ours: 1 });
-        assert!(refused.to_string().contains("version 2, this Ginnel speaks 1"));
+        assert_eq!(refused, Error::Version { name: "m".into(), theirs: 3, ours: 2 });
+        assert!(refused.to_string().contains("version 3, this Ginnel speaks 2"));
     });
 }
 

@@ -352,6 +352,7 @@ impl Incoming {
             let ahead = cell.turn.wrapping_sub(turn) & TURNS;
             match (ahead, cell.content) {
                 (0, Content::Full { buffer, len }) => {
+                    self.lane.will_read(buffer);
                     let after = Cell { turn: turn + 1, content: Content::Empty }.word();
                     // Acquire pairs with the sender's Release: the message is there.
                     if self

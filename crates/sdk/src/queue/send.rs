@@ -309,7 +309,9 @@ impl Sender {
         if park::publish_only(lane.cell(position), word, want) {
             wait::wake(self.object.presence(), want);
         }
-        self.next.set(position.wrapping_add(1));
+        let next = position.wrapping_add(1);
+        lane.will_write(next, self.hint.get());
+        self.next.set(next);
         Ok(())
     }
 
