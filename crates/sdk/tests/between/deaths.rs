@@ -43,8 +43,9 @@ pub fn dies() {
     let _lent = sender.loan(1000).expect("room");
     let _gone =
         Memory::create_keeping(&stand.segment, "gone", 4096, Keep::WithCreator).expect("free");
-    let _stream = Stream::connect_timeout(&stand.segment, "calls", LONG).expect("it listens");
+    // Before it calls: who waits with a dead one's seat beside is told of that.
     let mut seat = Barrier::open(&stand.segment, "all").expect("a seat");
+    let _stream = Stream::connect_timeout(&stand.segment, "calls", LONG).expect("it listens");
     // Whoever waits there with it has come, too: then it comes no more.
     seat.wait_timeout(LONG).expect("the other comes");
     std::thread::sleep(LONG);
