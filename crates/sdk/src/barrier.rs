@@ -73,6 +73,10 @@ pub struct Barrier {
     seat: u32,
 }
 
+shown! {
+    Barrier as "Barrier": |own| { name: own.name(), parties: own.parties() };
+}
+
 /// What came of coming.
 enum Come {
     /// All have, this one last.

@@ -77,6 +77,10 @@ pub struct Event {
     watch: Watch,
 }
 
+shown! {
+    Event as "Event": |own| { name: own.name(), resets: own.resets() };
+}
+
 impl Event {
     /// Makes an event that is not set, and keeps its name until it is removed.
     ///

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Acquire;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GINNELOB");
 /// Version of the objects' layouts: another one is refused.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 pub(crate) const KIND: usize = 0x08;
 pub(crate) const ENTRY: usize = 0x10;

@@ -37,8 +37,13 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
+
+#[macro_use]
+mod debug;
 
 #[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "for crates of this project")]
 pub mod adapter;
 mod barrier;
 #[doc(hidden)]
@@ -64,6 +69,7 @@ mod semaphore;
 mod sleeper;
 mod stream;
 #[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "for crates of this project")]
 pub mod sysv;
 #[doc(hidden)]
 pub mod testing;

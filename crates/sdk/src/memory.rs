@@ -38,6 +38,10 @@ pub struct Memory {
     trusting: bool,
 }
 
+shown! {
+    Memory as "Memory": |own| { name: own.name(), len: own.len() };
+}
+
 impl Memory {
     /// Makes memory of `size` bytes, at least 1, that keeps its name until it is removed.
     ///

@@ -76,6 +76,11 @@ pub struct Guard<'a> {
     _thread: PhantomData<*const ()>,
 }
 
+shown! {
+    Mutex as "Mutex": |own| { name: own.name() };
+    Guard<'_> as "Guard": |own| { mutex: own.mutex.name() };
+}
+
 impl Mutex {
     /// Makes a mutex that keeps its name until it is removed.
     ///

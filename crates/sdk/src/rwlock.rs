@@ -97,6 +97,12 @@ pub struct WriteGuard<'a> {
     _thread: PhantomData<*const ()>,
 }
 
+shown! {
+    RwLock as "RwLock": |own| { name: own.name() };
+    ReadGuard<'_> as "ReadGuard": |own| { lock: own.lock.name() };
+    WriteGuard<'_> as "WriteGuard": |own| { lock: own.lock.name() };
+}
+
 impl RwLock {
     /// Makes a lock that keeps its name until it is removed.
     ///

@@ -30,6 +30,10 @@ pub struct Segment {
     trusting: bool,
 }
 
+shown! {
+    Segment as "Segment": |own| { path: own.path(), trusting: own.trusting };
+}
+
 /// How to open a segment.
 #[derive(Debug, Clone, Default)]
 pub struct Options {

@@ -82,6 +82,11 @@ pub struct Permit<'a> {
     place: usize,
 }
 
+shown! {
+    Semaphore as "Semaphore": |own| { name: own.name(), most: own.most() };
+    Permit<'_> as "Permit": |own| { semaphore: own.semaphore.name() };
+}
+
 impl Semaphore {
     /// Makes a semaphore with `permits` free ones, which keeps its name until it is removed. There
     /// can be `most` at any time: 1 to 32767, and no fewer than `permits`.

@@ -45,6 +45,10 @@ pub struct Stream {
     write: Option<WriteHalf>,
 }
 
+shown! {
+    Stream as "Stream": |own| { read: own.read, write: own.write };
+}
+
 fn names(name: &str, call: &str) -> [String; 2] {
     [format!("{name}>{call}"), format!("{name}<{call}")]
 }

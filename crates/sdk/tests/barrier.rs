@@ -71,11 +71,11 @@ fn who_gives_up_has_not_come() {
             let refused = Barrier::create(&segment, "bad", parties).err();
             assert!(matches!(refused, Some(Error::Invalid { .. })), "{parties}");
         }
-        let other = Barrier::open_or_create(&segment, "b", 3).err().expect("another");
+        let other = Barrier::open_or_create(&segment, "b", 3).expect_err("another");
         assert!(matches!(other, Error::WrongShape { is: 2, wanted: 3, .. }), "{other}");
         let mut alone = Barrier::create(&segment, "alone", 1).expect("free");
         // Also where no seat is left: the number is what is wrong.
-        let other = Barrier::open_or_create(&segment, "alone", 3).err().expect("another");
+        let other = Barrier::open_or_create(&segment, "alone", 3).expect_err("another");
         assert!(matches!(other, Error::WrongShape { is: 1, wanted: 3, .. }), "{other}");
         assert_eq!(alone.wait(), Ok(true));
         let all: Vec<_> =
@@ -117,7 +117,7 @@ fn nobody_waits_for_the_dead() {
             assert_eq!(waits.join().expect("told"), Err(Error::Broken));
         });
         assert_eq!(barrier.wait_timeout(LONG), Err(Error::Broken), "as long as its seat is its");
-        let other = Barrier::open_or_create(&segment, "b", 3).err().expect("another");
+        let other = Barrier::open_or_create(&segment, "b", 3).expect_err("another");
         assert!(matches!(other, Error::WrongShape { is: 2, wanted: 3, .. }), "{other}");
         assert_eq!(barrier.wait_timeout(LONG), Err(Error::Broken), "it has not taken the seat");
         has_it.store(0, Release);

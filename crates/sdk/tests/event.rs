@@ -49,7 +49,7 @@ fn it_stays_set_or_lets_one_through() {
         assert!(
             listed.iter().all(|object| object.kind == Kind::Event && object.kind.name() == "event")
         );
-        let other = Event::open_or_create(&segment, "one", Reset::Manual).err().expect("another");
+        let other = Event::open_or_create(&segment, "one", Reset::Manual).expect_err("another");
         assert!(matches!(other, Error::WrongShape { is: 2, wanted: 1, .. }), "{other}");
     });
 }

@@ -5,10 +5,11 @@
 
 use crate::stage::{Part, play, role, segment, until};
 use ginnel::{
-    Barrier, Error, Event, LockError, Memory, Options, Permit, Queue, Receiver, Reset, RwLock,
-    Segment, Semaphore, Sender, WhenFull,
+    Barrier, Error, Event, Listener, LockError, Memory, Mutex, Options, Permit, Queue, Receiver,
+    Reset, RwLock, Segment, Semaphore, Sender, Stream, WhenFull,
 };
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -78,7 +79,7 @@ impl Stranger {
     }
 
     /// One bad deed. `kinds`: of which pages; the tables are spoilt where it is empty.
-    fn harm(&mut self, kinds: &[u64]) {
+    pub fn harm(&mut self, kinds: &[u64]) {
         if kinds.is_empty() {
             let entry = self.roll(6);
             let at = match self.roll(4) {
@@ -142,6 +143,7 @@ fn honest(segment: &Segment) {
             }
         }
         synchronise(segment, &check);
+        talk(segment, &check);
         let _ = segment.objects().map_err(check);
         let _ = segment.remove("m").map_err(check);
         if messages % 2 == 0 {
@@ -185,6 +187,14 @@ fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
             let _ = event.wait_timeout(time).map_err(check);
         });
     }
+    let mutex = Mutex::open_or_create(segment, "x").map_err(check);
+    for _ in 0..5 {
+        let _ = mutex.as_ref().map(|mutex| match mutex.lock_timeout(time) {
+            Ok(guard) => drop(guard),
+            Err(LockError::HolderDied(guard)) => guard.mark_consistent(),
+            Err(LockError::Failed(error)) => check(error),
+        });
+    }
     let lock = RwLock::open_or_create(segment, "r").map_err(check);
     for _ in 0..5 {
         let _ = lock.as_ref().map(|lock| {
@@ -204,11 +214,41 @@ fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
             let _ = barrier.wait_timeout(time).map_err(check);
         }
     }
-    for name in ["s", "e", "r", "b"] {
+    for name in ["s", "e", "x", "r", "b"] {
         if of_no_account(3) == 0 {
             let _ = segment.remove(name).map_err(check);
         }
     }
+}
+
+/// A stream between two threads of this process, or of each of the two honest ones.
+fn talk(segment: &Segment, check: &impl Fn(Error)) {
+    let time = Duration::from_millis(20);
+    let called = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut stream = Stream::connect_timeout(segment, "t", time)?;
+            stream.set_nonblocking(true);
+            let (mut bytes, until) = ([0; 9000], Instant::now() + time);
+            while Instant::now() < until {
+                let _ = stream.write(&bytes);
+                let _ = stream.read(&mut bytes);
+            }
+            Ok(())
+        });
+        let accepted = Listener::bind(segment, "t")
+            .and_then(|mut listener| listener.accept_timeout(time))
+            .map_err(check);
+        let _ = accepted.map(|mut stream| {
+            stream.set_nonblocking(true);
+            let (mut bytes, until) = ([0; 500], Instant::now() + time);
+            while Instant::now() < until {
+                let _ = stream.read(&mut bytes);
+                let _ = stream.write(&bytes);
+            }
+        });
+        client.join().expect("no panic")
+    });
+    let _ = called.map_err(check);
 }
 
 /// A number below `below`, of no account.

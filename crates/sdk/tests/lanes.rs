@@ -45,7 +45,7 @@ fn one_bad_lane_starves_nobody() {
         let receiver = Receiver::open(&segment, "q").expect("there");
         let stranger = Stranger::new(&segment);
         let cells = (stranger.word(first_page(&stranger) + FIRST_LANES_PAGES) & 0xffff_ffff) * PAGE;
-        let cells = [0, 8, 16, 24].map(|at| cells + at);
+        let cells = [0, 64, 128, 192].map(|at| cells + at);
         let before = cells.map(|at| stranger.word(at));
         bad.send(b"lost to nobody but its sender").expect("room");
         cells.iter().zip(NONSENSE).for_each(|(&at, word)| stranger.put(at, word));

@@ -1,7 +1,10 @@
 //! Memory by name: found by others, refused where it does not fit, freed when nobody has it.
 
 use crate::stage::{Part, play, role, segment, until};
-use ginnel::{Error, Keep, Kind, Memory, Options, Queue, Segment};
+use ginnel::{
+    Error, Keep, Kind, LockError, Memory, Mutex, Options, Queue, Receiver, Segment, Semaphore,
+    Sender,
+};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -34,17 +37,17 @@ fn what_does_not_fit_is_refused_in_words() {
         let segment = segment();
         let memory = Memory::create(&segment, "m", 100).expect("free");
         let said = |error: Error| error.to_string();
-        let taken = Memory::create(&segment, "m", 100).err().expect("taken");
+        let taken = Memory::create(&segment, "m", 100).expect_err("taken");
         assert_eq!(taken, Error::Taken { name: "m".into(), kind: Kind::Memory });
         assert!(said(taken).contains("`ginnel rm`"));
-        let missing = Memory::open(&segment, "n").err().expect("missing");
+        let missing = Memory::open(&segment, "n").expect_err("missing");
         assert!(matches!(missing, Error::NotFound { .. }) && said(missing).contains("\"n\""));
-        let size = Memory::open_or_create(&segment, "m", 101).err().expect("another size");
+        let size = Memory::open_or_create(&segment, "m", 101).expect_err("another size");
         assert!(said(size).contains("size 100, not 101"));
         assert_eq!(Memory::open_or_create(&segment, "m", 100).expect("same").len(), 100);
         let kind = Queue::new().open_or_create(&segment, "m").expect_err("no queue");
         assert!(said(kind).contains("memory"));
-        let kind = ginnel::Receiver::open(&segment, "m").err().expect("no queue");
+        let kind = ginnel::Receiver::open(&segment, "m").expect_err("no queue");
         assert!(matches!(kind, Error::WrongKind { is: Kind::Memory, wanted: Kind::Queue, .. }));
         for (at, len) in [(0, 101), (100, 1), (usize::MAX, 2), (99, usize::MAX)] {
             assert!(matches!(memory.write(at, &vec![0; len.min(200)]), Err(Error::Invalid { .. })));
@@ -53,7 +56,7 @@ fn what_does_not_fit_is_refused_in_words() {
         let name = "x".repeat(97);
         assert_eq!(Memory::create(&segment, &name, 1).err(), Some(Error::Name { len: 97 }));
         assert_eq!(Memory::create(&segment, "", 1).err(), Some(Error::Name { len: 0 }));
-        let full = Memory::create(&segment, "huge", 64 << 20).err().expect("full");
+        let full = Memory::create(&segment, "huge", 64 << 20).expect_err("full");
         assert!(matches!(full, Error::SegmentFull { .. }) && said(full).contains("ginnel segment"));
         Memory::create(&segment, "small", 1).expect("a refusal leaves nothing");
     });
@@ -74,10 +77,10 @@ fn another_versions_object_is_refused() {
             file.read_exact_at(&mut bytes, page * 4096).is_ok() && &bytes == b"here it lies"
         };
         let first = (1..16384).find(is_it).expect("in the segment") - 1;
-        file.write_all_at(&2u16.to_le_bytes(), first * 4096 + 10).expect("inside");
-        let refused = Memory::open(&segment, "m").err().expect("another version");
-        assert_eq!(refused, Error::Version { name: "m".into(), theirs: 2, ours: 1 });
-        assert!(refused.to_string().contains("version 2, this Ginnel speaks 1"));
+        file.write_all_at(&3u16.to_le_bytes(), first * 4096 + 10).expect("inside");
+        let refused = Memory::open(&segment, "m").expect_err("another version");
+        assert_eq!(refused, Error::Version { name: "m".into(), theirs: 3, ours: 2 });
+        assert!(refused.to_string().contains("version 3, this Ginnel speaks 2"));
     });
 }
 
@@ -169,7 +172,7 @@ fn what_is_no_segments_name_is_refused() {
         let directory = segment().path().parent().expect("one").to_owned();
         let directory = directory.to_str().expect("UTF-8");
         for name in ["", ".", "..", "a\0b", directory, "/"] {
-            let refused = Segment::open(name).err().expect("no name").to_string();
+            let refused = Segment::open(name).expect_err("no name").to_string();
             assert!(refused.contains(&format!("{name:?}")), "{refused}");
             assert!(refused.contains("whole path") && !refused.contains("remove"), "{refused}");
         }
@@ -265,5 +268,33 @@ fn a_forked_child_opens_its_own() {
         memory.read(0, &mut bytes).expect("still this process's");
         assert_eq!(&bytes, b"child");
         assert_eq!(first.objects().expect("listed")[0].users.len(), 1, "the child is gone");
+    });
+}
+
+/// What fails in a test by `unwrap_err`, or is logged, is shown by name; no word of the segment is
+/// read for that.
+#[test]
+fn all_that_a_program_holds_is_shown_by_its_name() {
+    play("memory::all_that_a_program_holds_is_shown_by_its_name", |_| {
+        let segment = segment();
+        let mutex = Mutex::create(&segment, "account lock").expect("free");
+        let guard = mutex.lock().expect("free");
+        assert_eq!(format!("{mutex:?}"), r#"Mutex { name: "account lock", .. }"#);
+        assert_eq!(format!("{guard:?}"), r#"Guard { mutex: "account lock", .. }"#);
+        assert!(matches!(mutex.try_lock().unwrap_err(), LockError::Failed(Error::Deadlock)));
+        let jobs = Semaphore::create(&segment, "jobs", 1, 3).expect("free");
+        let permit = jobs.acquire().expect("one");
+        assert_eq!(format!("{permit:?}"), r#"Permit { semaphore: "jobs", .. }"#);
+        assert_eq!(jobs.try_acquire().unwrap_err(), Error::WouldBlock);
+        Queue::new().message_size(64).create(&segment, "words").expect("free");
+        let receiver = Receiver::open(&segment, "words").expect("first");
+        let sender = Sender::open(&segment, "words").expect("first");
+        let loan = sender.loan(5).expect("room");
+        assert_eq!(format!("{loan:?}"), r#"Loan { queue: "words", len: 5, .. }"#);
+        loan.send().expect("room");
+        let message = receiver.recv().expect("sent");
+        assert_eq!(format!("{message:?}"), r#"Message { queue: "words", len: 5, .. }"#);
+        let shown = r#"Receiver { name: "words", message_size: 64, .. }"#;
+        assert_eq!(format!("{receiver:?}"), shown);
     });
 }

@@ -132,7 +132,7 @@ fn roles_are_had_once() {
     play("queue::roles_are_had_once", |part| {
         let segment = segment();
         if let Part::Role(..) = part {
-            let error = Receiver::open(&segment, "q").err().expect("there is one");
+            let error = Receiver::open(&segment, "q").expect_err("there is one");
             assert!(matches!(error, Error::InUse { role: "receiver", pid: 1.., .. }), "{error}");
             return;
         }

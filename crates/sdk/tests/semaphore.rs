@@ -42,7 +42,7 @@ fn so_many_at_a_time() {
             let refused = Semaphore::create(&segment, "bad", permits, most).err();
             assert!(matches!(refused, Some(Error::Invalid { .. })), "{permits} {most}");
         }
-        let other = Semaphore::open_or_create(&segment, "two", 2, 4).err().expect("another");
+        let other = Semaphore::open_or_create(&segment, "two", 2, 4).expect_err("another");
         assert!(other.to_string().contains("most permits 3, not 4"), "{other}");
         let large = Semaphore::create(&segment, "large", 0, 32_767).expect("room");
         large.add(32_767).expect("room");

@@ -104,7 +104,7 @@ fn who_called_waits_until_there_is_a_descriptor() {
         let is_it = |error: &Error| matches!(error, Error::System { errno: libc::EMFILE, .. });
         assert!(is_it(&error), "{error:?}");
         for _ in 0..2 {
-            let error = listener.try_accept().err().expect("no descriptor");
+            let error = listener.try_accept().expect_err("no descriptor");
             assert!(is_it(&error), "{error:?}");
         }
         drop(all);
@@ -383,12 +383,12 @@ fn a_stream_is_not_connected_to_something_else() {
         let segment = segment();
         Queue::new().message_size(64).create(&segment, "q").expect("free");
         let receiver = Receiver::open(&segment, "q").expect("there");
-        let refused = Stream::connect_timeout(&segment, "q", LONG).err().expect("a queue");
+        let refused = Stream::connect_timeout(&segment, "q", LONG).expect_err("a queue");
         assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
         assert!(refused.to_string().contains("\"q\" is a queue"), "{refused}");
         assert_eq!(receiver.try_recv().err(), Some(Error::WouldBlock), "nothing was sent");
         Memory::create(&segment, "m", 8).expect("free");
-        let refused = Stream::connect_timeout(&segment, "m", LONG).err().expect("memory");
+        let refused = Stream::connect_timeout(&segment, "m", LONG).expect_err("memory");
         assert!(matches!(refused, Error::WrongKind { .. }), "{refused:?}");
     });
 }

@@ -3,7 +3,7 @@
 
 use super::layout::{Cell, Content, FREE, Geometry, LENT, TURNS, sent_at};
 use crate::object::Object;
-use crate::raw::Area;
+use crate::raw::{self, Area};
 use ginnel_region::{Extent, PAGE};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -42,7 +42,27 @@ impl Lane {
     /// The state of a buffer, below the number of buffers.
     #[inline]
     pub fn state(self, buffer: u32) -> &'static AtomicU64 {
-        self.area.word(self.geometry.states_at() + buffer as usize * 8)
+        self.area.word(self.geometry.state_at(buffer))
+    }
+
+    /// Has the cache lines brought here that the next message is written to, while the other end
+    /// looks at this one.
+    #[inline]
+    pub fn will_write(self, position: u64, buffer: u32) {
+        raw::will_write(self.cell(position));
+        raw::will_write(self.state(buffer));
+        if let Some(bytes) = self.buffer(buffer, 0) {
+            bytes.will_write();
+        }
+    }
+
+    /// Likewise those of a message that is about to be taken.
+    #[inline]
+    pub fn will_read(self, buffer: u32) {
+        if let Some(bytes) = self.buffer(buffer, 0) {
+            bytes.will_read();
+            raw::will_write(self.state(buffer));
+        }
     }
 
     /// `len` bytes of a buffer; `None` where there is no such buffer, or it is not so long.

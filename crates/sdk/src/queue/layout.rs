@@ -13,6 +13,10 @@ pub(super) const MOST_LOANS: u32 = 1024;
 /// Bytes of a message.
 pub(super) const MOST_LEN: u64 = 1 << 30;
 
+/// Each cell and each state has a cache line to itself: what one end writes next lies in none that
+/// the other is at.
+const LINE: usize = 64;
+
 /// In the first page: the receiver's party …
 pub(super) const RECEIVER: usize = 0x40;
 /// … and its wish to be woken.
@@ -85,11 +89,15 @@ impl Geometry {
     }
 
     pub fn states_at(self) -> usize {
-        (self.cells as usize * 8).next_multiple_of(64)
+        self.cells as usize * LINE
+    }
+
+    pub fn state_at(self, buffer: u32) -> usize {
+        self.states_at() + buffer as usize * LINE
     }
 
     pub fn buffers_at(self) -> usize {
-        let end = self.states_at() + self.buffers() as usize * 8;
+        let end = self.states_at() + self.buffers() as usize * LINE;
         end.next_multiple_of(if self.message >= PAGE { PAGE as usize } else { 64 })
     }
 
@@ -118,7 +126,7 @@ impl Geometry {
     }
 
     pub fn cell_of(self, position: u64) -> usize {
-        (position & u64::from(self.cells - 1)) as usize * 8
+        (position & u64::from(self.cells - 1)) as usize * LINE
     }
 }
 
@@ -214,7 +222,7 @@ mod tests {
             let last = u64::from(geometry.buffers() - 1) * geometry.stride() + message;
             assert!(geometry.buffers_at() as u64 + last <= bytes);
             assert!(
-                geometry.states_at() + geometry.buffers() as usize * 8 <= geometry.buffers_at()
+                geometry.state_at(geometry.buffers()) <= geometry.buffers_at()
             );
         }
         let huge = Geometry { cells: 1024, message: MOST_LEN, lanes: 1, loans: 1024 };

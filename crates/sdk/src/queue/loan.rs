@@ -15,6 +15,10 @@ pub struct Loan<'a> {
     pub(super) len: usize,
 }
 
+shown! {
+    Loan<'_> as "Loan": |own| { queue: own.sender.name(), len: own.len };
+}
+
 impl Loan<'_> {
     /// Bytes of the message.
     #[must_use]
@@ -55,6 +59,11 @@ impl Loan<'_> {
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { self.area.bytes_mut() })
+    }
+
+    pub(super) fn send_copy(mut self, bytes: &[u8]) -> Result<()> {
+        self.write(0, bytes);
+        self.send()
     }
 
     /// Sends it. There is room: it was kept when the buffer was borrowed. Loans that are out at a

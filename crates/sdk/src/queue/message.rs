@@ -17,6 +17,10 @@ pub struct Message<'a> {
     pub(super) area: Area,
 }
 
+shown! {
+    Message<'_> as "Message": |own| { queue: own.receiver.name(), len: own.len() };
+}
+
 impl Message<'_> {
     /// Bytes.
     #[must_use]

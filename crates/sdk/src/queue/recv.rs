@@ -46,6 +46,10 @@ pub struct Receiver {
     watch: OnceCell<Sleeper>,
 }
 
+shown! {
+    Receiver as "Receiver": |own| { name: own.name(), message_size: own.message_size() };
+}
+
 /// A lane as the receiver sees it.
 pub(super) struct Incoming {
     pub number: u32,
@@ -232,6 +236,18 @@ impl Receiver {
         watched(&self.watch, self.object.presence(), self.object.words.word(WANT_DATA))
     }
 
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.object.name
+    }
+
+    /// Bytes of the largest message.
+    #[must_use]
+    pub fn message_size(&self) -> u64 {
+        self.geometry.message
+    }
+
     /// How many messages senders threw away because they came faster than they were taken, as far
     /// as this end has seen.
     #[must_use]
@@ -336,6 +352,7 @@ impl Incoming {
             let ahead = cell.turn.wrapping_sub(turn) & TURNS;
             match (ahead, cell.content) {
                 (0, Content::Full { buffer, len }) => {
+                    self.lane.will_read(buffer);
                     let after = Cell { turn: turn + 1, content: Content::Empty }.word();
                     // Acquire pairs with the sender's Release: the message is there.
                     if self

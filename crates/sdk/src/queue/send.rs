@@ -43,6 +43,10 @@ pub struct Sender {
     of_one: bool,
 }
 
+shown! {
+    Sender as "Sender": |own| { name: own.name(), message_size: own.message_size() };
+}
+
 impl Sender {
     /// Becomes a sender of a queue that is there. It waits where the queue is full:
     /// [`Self::when_full`] says otherwise.
@@ -92,6 +96,12 @@ impl Sender {
     pub fn when_full(mut self, full: WhenFull) -> Self {
         self.full = full;
         self
+    }
+
+    /// The queue's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.object.name
     }
 
     /// Bytes of the largest message.
@@ -161,9 +171,15 @@ impl Sender {
     /// # Errors
     /// As [`Self::loan`].
     pub fn send(&self, bytes: &[u8]) -> Result<()> {
-        let mut loan = self.loan(bytes.len())?;
-        loan.write(0, bytes);
-        loan.send()
+        self.loan(bytes.len())?.send_copy(bytes)
+    }
+
+    /// The same, waiting for room for `time` at most.
+    ///
+    /// # Errors
+    /// As [`Self::loan_timeout`].
+    pub fn send_timeout(&self, bytes: &[u8], time: Duration) -> Result<()> {
+        self.loan_timeout(bytes.len(), time)?.send_copy(bytes)
     }
 
     /// Sends a copy, if there is room at the moment.
@@ -171,9 +187,7 @@ impl Sender {
     /// # Errors
     /// As [`Self::try_loan`].
     pub fn try_send(&self, bytes: &[u8]) -> Result<()> {
-        let mut loan = self.try_loan(bytes.len())?;
-        loan.write(0, bytes);
-        loan.send()
+        self.try_loan(bytes.len())?.send_copy(bytes)
     }
 
     /// How many buffers are lent. In a child of fork none: they are its parent's.
@@ -295,7 +309,9 @@ impl Sender {
         if park::publish_only(lane.cell(position), word, want) {
             wait::wake(self.object.presence(), want);
         }
-        self.next.set(position.wrapping_add(1));
+        let next = position.wrapping_add(1);
+        lane.will_write(next, self.hint.get());
+        self.next.set(next);
         Ok(())
     }
 

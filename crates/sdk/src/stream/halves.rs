@@ -28,6 +28,11 @@ pub struct WriteHalf {
     nonblocking: bool,
 }
 
+shown! {
+    ReadHalf as "ReadHalf": |own| { queue: own.queue };
+    WriteHalf as "WriteHalf": |own| { queue: own.queue };
+}
+
 impl ReadHalf {
     pub(super) fn new(queue: Receiver) -> Self {
         Self { queue, rest: None, end: None, nonblocking: false }

@@ -43,6 +43,10 @@ pub struct Listener {
     pending: Option<Pending>,
 }
 
+shown! {
+    Listener as "Listener": |own| { name: own.name };
+}
+
 /// What was done for one that has called.
 enum Pending {
     Called(String),
