@@ -1,10 +1,10 @@
 //! What the rings of a set have to report.
 
 use super::edges::{held, key, marks, own_ends};
-use super::hot::{Watched, armed, make_waiter, rang};
+use super::hot::{armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
-use super::{Inner, Registration, Set, arrange, inside, kernel_control, local, local_bits, order, retell, shared};
+use super::{Inner, Registration, Set, arrange, doors, inside, kernel_control, local, local_bits, order, retell, shared};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Attachment;
@@ -66,16 +66,15 @@ pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [
 /// [`only`] under the lock.
 fn one_ring(set: &Set, inner: &mut Inner, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], now: u64) -> usize {
     let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-    // Its ring is looked at first. Whoever else was written to before it has rung by then, or was
+    // Whoever else was written to before has rung by the time that this one's bytes are seen, or was
     // spoken to over TCP.
-    let filled = inner.registrations.get(index as usize).and_then(Watched::of).is_some_and(Watched::has_news);
-    let by_tcp = attachment.node.joined().segment.by_tcp();
-    let others = !inner.children.is_empty() || inner.order.next_since() != u64::MAX;
-    if !filled || others || inner.is_rung(attachment) || inner.by_tcp != by_tcp {
-        return 0;
-    }
-    let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-    let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
+    let Inner { children, order, by_tcp, waiter, doors, registrations, .. } = inner;
+    let is_first = || {
+        let others = !children.is_empty() || order.next_since() != u64::MAX;
+        !others && *by_tcp == attachment.node.joined().segment.by_tcp() && !doors::is_rung(*waiter, doors, attachment)
+    };
+    let Some(entry) = registrations.get_mut(index as usize) else { return 0 };
+    let Look::Report(events) = examine(set, epfd, entry, true, |untold| untold && is_first()) else { return 0 };
     *place = epoll_event { events, u64: entry.data };
     entry.idle = 0;
     entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
@@ -228,7 +227,7 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
             let since = if order.several { entry.endpoint().map_or(at.now, since) } else { at.now };
             entry.turn.was_ready(since);
         }
-        match examine(set, epfd, entry, at.recent) {
+        match examine(set, epfd, entry, at.recent, |_| true) {
             Look::Report(events) => {
                 if let Some(place) = room.get_mut(n) {
                     *place = epoll_event { events, u64: entry.data };
@@ -268,8 +267,9 @@ enum Look {
 }
 
 /// What a hot registration has to report from its ring, and what the kernel holds beside that.
-/// `recent`: as of [`Pass`].
-fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Look {
+/// `recent`: as of [`Pass`]. `goes_on` is asked once it is known whether there are bytes that were
+/// not told of, and before anything is: if it says no, nothing is.
+fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool, goes_on: impl FnOnce(bool) -> bool) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
     unmask(set, epfd, entry, endpoint);
     if endpoint.slot().stage() != Stage::Active {
@@ -283,17 +283,18 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Lo
     let (mut events, mut unread) = (0, 0);
     // (A switch that was due may have been entered: what comes over TCP the kernel tells of.)
     let filled = rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring();
-    if shared::is_outdated(set, entry) {
+    let key = if filled { key(endpoint) } else { 0 };
+    let untold = filled && !(edges && entry.was_told(key));
+    if !goes_on(untold) || shared::is_outdated(set, entry) {
         // The caller looks at that, and comes again.
         return Look::Nothing;
     }
     if filled {
-        let key = key(endpoint);
         unread = entry.events & IN;
-        if !edges || !entry.was_told(key) {
-            events |= unread;
-            entry.tell(key);
-        }
+    }
+    if untold {
+        events |= unread;
+        entry.tell(key);
     }
     if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {
         if endpoint.sendable(false) {

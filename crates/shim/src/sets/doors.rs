@@ -16,6 +16,7 @@ use super::{Inner, Registration, Set, all_sets, make_hot, stir};
 use core::ptr;
 use core::sync::atomic::Ordering;
 use ginnel_node::joined::Joined;
+use ginnel_node::waiter::Waiter;
 use ginnel_node::wake::line::Ear;
 use ginnel_ring::park::Want;
 use ginnel_tcp::{Attachment, Endpoint};
@@ -65,15 +66,21 @@ impl Inner {
         self.doors.iter().for_each(|door| door.ear.sleeping(door.pair));
     }
 
-    /// Has anybody rung who is to be looked after?
+    /// [`is_rung`].
     pub(super) fn is_rung(&self, attachment: &Attachment) -> bool {
-        self.waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment)) || self.doors.iter().any(Door::any)
+        is_rung(self.waiter, &self.doors, attachment)
     }
 
     /// The lines that are to be polled with the set's own FIFO.
     pub(super) fn lines(&self) -> impl Iterator<Item = c_int> {
         self.doors.iter().map(|door| door.ear.fd(door.pair))
     }
+}
+
+/// Has anybody rung who is to be looked after?
+#[inline]
+pub(super) fn is_rung(waiter: Option<Waiter>, doors: &Doors, attachment: &Attachment) -> bool {
+    waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment)) || doors.iter().any(Door::any)
 }
 
 /// How a connection of a pair is to wake the set.

@@ -140,7 +140,7 @@ pub(super) fn waiting_for_room(set: &Set) -> bool {
 
 /// What a look at a registration's ring needs to know of it.
 #[derive(Clone, Copy)]
-pub(super) struct Watched {
+struct Watched {
     endpoint: Endpoint<'static>,
     /// Bytes are news …
     reads: bool,
@@ -151,14 +151,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn of(entry: &Registration) -> Option<Self> {
+    fn of(entry: &Registration) -> Option<Self> {
         let endpoint =
             entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
         let told = entry.wants(libc::EPOLLET).then(|| entry.told());
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
 
-    pub(super) fn has_news(self) -> bool {
+    fn has_news(&self) -> bool {
         let bytes = self.reads && self.endpoint.rx_in_ring() && self.endpoint.readable();
         bytes && self.is_untold() || self.has_room()
     }
