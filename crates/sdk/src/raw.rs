@@ -11,31 +11,15 @@
 
 use ginnel_region::{Segment, sys};
 use ginnel_ring::copy::copy;
+use ginnel_ring::prefetch;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-/// Brings a cache line here, which costs nobody the time that it takes: to be written, or read.
-#[inline]
-fn prefetch<const WRITE: bool>(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching never faults, wherever it points.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
-        if WRITE {
-            _mm_prefetch::<_MM_HINT_ET0>(at.cast());
-        } else {
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 /// A word is going to be written: brings its cache line here.
 #[inline]
 pub fn will_write(word: &AtomicU64) {
-    prefetch::<true>(word.as_ptr().cast());
+    prefetch::to_write(word.as_ptr().cast());
 }
 
 /// Bytes of a segment that others may write at any time.
@@ -77,14 +61,14 @@ impl Area {
     /// Its first cache line is going to be written: brings it here.
     #[inline]
     pub fn will_write(self) {
-        prefetch::<true>(self.base);
+        prefetch::to_write(self.base);
     }
 
     /// Its first two are going to be read.
     #[inline]
     pub fn will_read(self) {
-        prefetch::<false>(self.base);
-        prefetch::<false>(self.base.wrapping_add(64));
+        prefetch::to_read(self.base);
+        prefetch::to_read(self.base.wrapping_add(64));
     }
 
     /// The atomic word at `at`, a multiple of 8 inside the area. Any other place gives the first
