@@ -72,8 +72,7 @@ pub(super) fn recall(set: &Set) {
     let lost = set.with(|inner| {
         set.outlived.store(false, Ordering::Relaxed);
         let new = inner.outlived.iter().filter(|lost| !lost.recalled).copied().collect::<Vec<_>>();
-        // Of the others nothing is to be known any more.
-        inner.outlived.retain(|lost| lost.told.is_some() && lost.endpoint().is_some());
+        inner.outlived.retain(|lost| lost.endpoint().is_some());
         inner.outlived.iter_mut().for_each(|lost| lost.recalled = true);
         new
     });
@@ -91,6 +90,14 @@ pub(super) fn recall(set: &Set) {
 /// Registration `index` is gone.
 pub(super) fn forget(inner: &mut Inner, index: u32) {
     inner.outlived.retain(|lost| lost.place != index);
+}
+
+/// The kernel's `events` of registration `index`, with the error that it tells once and that a look
+/// at the connection has taken.
+pub(super) fn with_error(all: &[Lost], index: u32, events: u32) -> u32 {
+    let of = |lost: &&Lost| events & libc::EPOLLHUP as u32 != 0 && lost.place == index;
+    let endpoint = all.iter().find(of).and_then(Lost::endpoint);
+    if endpoint.is_some_and(Endpoint::keeps_error) { events | libc::EPOLLERR as u32 } else { events }
 }
 
 /// What of the kernel's `events` of registration `index`, whose edges are told, is news: another
