@@ -153,7 +153,7 @@ impl Registration {
         let before = self.interest();
         self.mask(set, true);
         let changes = self.interest() != before;
-        if changes {
+        if changes && !shared::is_shot(set, epfd, self) {
             retell(set, epfd, self);
         }
         if let Some(endpoint) = self.endpoint() {
