@@ -248,7 +248,8 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
         if came || ends & !entry.noted_ends != 0 || room && !entry.noted_room || made {
             inner.arrivals = inner.arrivals.wrapping_add(1);
         }
-        let woken = again | entry.loud | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
+        let retold = core::mem::take(&mut entry.retold_outside);
+        let woken = again | entry.loud | retold | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
         entry.noted_ends |= ends;
         entry.noted_room |= room;
         entry.noted_edges = edges;
