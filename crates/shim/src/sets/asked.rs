@@ -239,6 +239,10 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
     let filled = endpoint.ring_is_filled();
     set.with(|inner| {
         let Some(entry) = inner.registrations.get_mut(place as usize) else { return Outside::News };
+        if entry.noted == u64::MAX && endpoint.was_never_in_ring() {
+            // What comes by a ring from here on is counted, read or not.
+            entry.note_come(edges::key(endpoint));
+        }
         // Also what was read by now came.
         let came = key.is_some_and(|key| match entry.note_come(key) {
             u64::MAX => filled && !(entry.wants(libc::EPOLLET) && entry.was_told(key)),

@@ -258,6 +258,12 @@ impl<'a> Endpoint<'a> {
         self.record(direction, phase + 1).is_ok_and(|record| record.tcp > rx.received.load(Relaxed))
     }
 
+    /// Has nothing come by a ring yet?
+    #[must_use]
+    pub fn was_never_in_ring(self) -> bool {
+        self.slot().rx.phase.load(Relaxed) == 0
+    }
+
     /// Are bytes that were in the ring on their way to TCP? They were told of, perhaps, and cannot
     /// be received at this moment.
     #[must_use]
