@@ -239,6 +239,10 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
     let filled = endpoint.ring_is_filled();
     set.with(|inner| {
         let Some(entry) = inner.registrations.get_mut(place as usize) else { return Outside::News };
+        if entry.noted == u64::MAX && endpoint.was_never_in_ring() {
+            // What comes by a ring from here on is counted, read or not.
+            entry.note_come(edges::key(endpoint));
+        }
         // Also what was read by now came.
         let came = key.is_some_and(|key| match entry.note_come(key) {
             u64::MAX => filled && !(entry.wants(libc::EPOLLET) && entry.was_told(key)),
@@ -248,7 +252,8 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
         if came || ends & !entry.noted_ends != 0 || room && !entry.noted_room || made {
             inner.arrivals = inner.arrivals.wrapping_add(1);
         }
-        let woken = again | entry.loud | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
+        let retold = core::mem::take(&mut entry.retold_outside);
+        let woken = again | entry.loud | retold | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
         entry.noted_ends |= ends;
         entry.noted_room |= room;
         entry.noted_edges = edges;

@@ -344,7 +344,9 @@ pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint:
     if news {
         entry.mask(set, false);
         entry.room = true;
-        retell(set, epfd, entry);
+        if !shared::is_shot(set, epfd, entry) {
+            retell(set, epfd, entry);
+        }
     }
     news
 }

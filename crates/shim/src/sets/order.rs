@@ -256,7 +256,11 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
         return now;
     }
     match ready(entry, entry.endpoint(), now, false) {
-        Ready::Since(since) => since.min(now),
+        Ready::Since(since) => {
+            // It is in the list, whatever it is asked for from now on, until a wait finds nothing.
+            entry.turn.listed = since.min(now).max(1);
+            entry.turn.listed
+        }
         Ready::Nothing | Ready::Unknown => now,
     }
 }

@@ -8,7 +8,7 @@
 //! whose connections these are.
 
 use super::collect::{ENDS, IN, OUT};
-use super::edges::{key, marks};
+use super::edges::{BYTES, key, marks};
 use super::registration::is_told;
 use super::told::Purpose;
 use super::{Inner, Set, kernel_control, shared, shrinks};
@@ -72,8 +72,7 @@ pub(super) fn recall(set: &Set) {
     let lost = set.with(|inner| {
         set.outlived.store(false, Ordering::Relaxed);
         let new = inner.outlived.iter().filter(|lost| !lost.recalled).copied().collect::<Vec<_>>();
-        // Of the others nothing is to be known any more.
-        inner.outlived.retain(|lost| lost.told.is_some() && lost.endpoint().is_some());
+        inner.outlived.retain(|lost| lost.endpoint().is_some());
         inner.outlived.iter_mut().for_each(|lost| lost.recalled = true);
         new
     });
@@ -93,20 +92,32 @@ pub(super) fn forget(inner: &mut Inner, index: u32) {
     inner.outlived.retain(|lost| lost.place != index);
 }
 
+/// The kernel's `events` of registration `index`, with the error that it tells once and that a look
+/// at the connection has taken.
+pub(super) fn with_error(all: &[Lost], index: u32, events: u32) -> u32 {
+    let of = |lost: &&Lost| events & libc::EPOLLHUP as u32 != 0 && lost.place == index;
+    let endpoint = all.iter().find(of).and_then(Lost::endpoint);
+    if endpoint.is_some_and(Endpoint::keeps_error) { events | libc::EPOLLERR as u32 } else { events }
+}
+
 /// What of the kernel's `events` of registration `index`, whose edges are told, is news: another
 /// process that has it may have told of the same bytes, and had the kernel tell of them anew.
 pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) -> u32 {
     let Some(lost) = all.iter_mut().find(|lost| lost.place == index) else { return events };
-    // What comes over TCP since it was recalled is the kernel's to tell.
-    let in_ring = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && endpoint.look_at_ring().is_some();
-    let Some(endpoint) = lost.endpoint().filter(|endpoint| events & IN != 0 && in_ring(endpoint)) else {
-        return events;
-    };
+    let Some(endpoint) = lost.endpoint().filter(|_| events & IN != 0) else { return events };
+    let in_ring = endpoint.rx_in_ring() && endpoint.look_at_ring().is_some();
     let (slot, ends) = (endpoint.slot(), events & ENDS | marks(endpoint));
     let in_common = slot.told_of.load(Ordering::Acquire) != u64::MAX;
     let told = if in_common { slot.told.load(Ordering::Acquire) } else { lost.told.map_or(0, |told| told | TOLD) };
-    if told == key(endpoint) | TOLD && ends & !lost.ended == 0 {
+    // What comes over TCP since it was recalled is the kernel's to tell, but what lay in the ring
+    // and was told of.
+    let of_channel = told & TOLD != 0 && (told ^ key(endpoint)) & !(BYTES | TOLD) == 0;
+    let known = if in_ring { told == key(endpoint) | TOLD } else { of_channel && endpoint.was_all_in_ring(told & BYTES) };
+    if known && ends & !lost.ended == 0 {
         return events & !(IN | OUT);
+    }
+    if !in_ring {
+        return events;
     }
     if purpose == Purpose::Telling {
         // What comes after this is to bring a wake-up.

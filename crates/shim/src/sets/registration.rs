@@ -70,6 +70,8 @@ pub(super) struct Registration {
     pub(super) ended: u32,
     /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
     pub(super) retold: bool,
+    /// The same, as far as nobody has asked who waits on a set that this one is in.
+    pub(super) retold_outside: bool,
     /// As many edges of the program's own making are known: see [`super::edge`].
     pub(super) edges: u32,
     /// Edge-triggered: room for what is sent may be news yet.
@@ -121,6 +123,7 @@ impl Default for Registration {
             rung: u64::MAX,
             ended: 0,
             retold: false,
+            retold_outside: false,
             edges: 0,
             room: true,
             turn: turn::Turn::default(),
@@ -153,7 +156,7 @@ impl Registration {
         let before = self.interest();
         self.mask(set, true);
         let changes = self.interest() != before;
-        if changes {
+        if changes && !shared::is_shot(set, epfd, self) {
             retell(set, epfd, self);
         }
         if let Some(endpoint) = self.endpoint() {
@@ -340,7 +343,8 @@ pub(super) fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u
 
 /// Tells the kernel a registration's present interest.
 pub(super) fn retell(set: &Set, epfd: c_int, entry: &mut Registration) {
-    (entry.loud, entry.late, entry.retold) = (false, None, true);
+    (entry.loud, entry.late) = (false, None);
+    (entry.retold, entry.retold_outside) = (true, true);
     if !entry.is_named() {
         return;
     }

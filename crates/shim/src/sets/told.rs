@@ -317,6 +317,9 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             retell(set, epfd, entry);
             retold = true;
         }
+        if entry.outlived {
+            events = outlived::with_error(&inner.outlived, index, events);
+        }
         if entry.outlived && entry.wants(libc::EPOLLET) {
             events = outlived::edge(&mut inner.outlived, index, events, purpose);
         }

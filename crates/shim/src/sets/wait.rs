@@ -5,7 +5,7 @@ use super::collect::{Pass, beside_kernel, collect, collect_due, only, pass_besid
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
 use super::look::look;
 use super::told::{NONE_BEFORE, rest, translate, usual};
-use super::{Inner, Set, doors, fifo_tag, inside, late, set_at, shared, stir};
+use super::{Inner, Set, arrange, doors, fifo_tag, inside, late, set_at, shared, stir};
 use crate::deadline::{self, Deadline};
 use crate::outcome::Outcome;
 use crate::spin::{self, ticks};
@@ -202,9 +202,21 @@ pub(super) fn hand_on(set: &Set, epfd: c_int, room: &mut [epoll_event], told: (u
     shared::look(set, epfd);
     let number = set.inner.with(pass_beside);
     let n = rest(set, epfd, room, (0, number), told, got);
+    in_their_order(set, room, n);
     let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
     set.lively.store(n > 0, Ordering::Relaxed);
     n
+}
+
+/// Brings what the kernel told of connections in rings, among `n` events, into their order.
+fn in_their_order(set: &Set, room: &mut [epoll_event], n: usize) {
+    if n > 1 {
+        set.inner.with(|inner| {
+            if inner.hot.len() > 1 {
+                arrange::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
+            }
+        });
+    }
 }
 
 /// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to. Under the
@@ -316,6 +328,7 @@ unsafe fn sleep(
             shared::look(set, epfd);
             let number = set.inner.with(pass_beside);
             let n = translate(set, epfd, room, (0, number), n);
+            in_their_order(set, room, n);
             let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             set.lively.store(n > 0, Ordering::Relaxed);
             // An edge that comes once more is to be taken before the program hears of it.

@@ -91,6 +91,19 @@ impl<'a> Endpoint<'a> {
         })
     }
 
+    /// On TCP again, as memory tells: has the writer sent nothing by it but what lay in the ring
+    /// before `tail`? (Its lower 52 bits.)
+    #[must_use]
+    pub fn was_all_in_ring(self, tail: u64) -> bool {
+        let direction = self.incoming();
+        let epoch = direction.epoch().load(Acquire);
+        let again = |record: Record| {
+            let again = tail.wrapping_sub(record.ring) << 12 >> 12;
+            again <= 1 << 30 && direction.sent().load(Acquire).wrapping_sub(record.tcp) <= again
+        };
+        epoch & 1 == 0 && direction.switch(epoch).checked(|record| record.epoch == epoch).is_ok_and(again)
+    }
+
     /// On TCP: the next of them, if there are any: its TCP offset, and its place in the ring. An
     /// error: what the writer says of its switch is no good.
     pub(super) fn next_resent(self) -> Result<Option<(u64, u64)>, Corrupt> {

@@ -143,10 +143,12 @@ impl<'a> Endpoint<'a> {
         if since != dry && come.wrapping_sub(since) & DRY_AT != 0 {
             return false;
         }
-        direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
+        let had_come = direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
             let again = tail.wrapping_sub(record.ring) << 12 >> 12;
             again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
-        })
+        });
+        // Behind urgent data the kernel counts nothing, until that is read.
+        had_come && !kernel::at_mark(self.fd())
     }
 
     /// On TCP: how much has come so far, whether or not it was received.
@@ -254,6 +256,12 @@ impl<'a> Endpoint<'a> {
             return true;
         }
         self.record(direction, phase + 1).is_ok_and(|record| record.tcp > rx.received.load(Relaxed))
+    }
+
+    /// Has nothing come by a ring yet?
+    #[must_use]
+    pub fn was_never_in_ring(self) -> bool {
+        self.slot().rx.phase.load(Relaxed) == 0
     }
 
     /// Are bytes that were in the ring on their way to TCP? They were told of, perhaps, and cannot
