@@ -7,7 +7,7 @@ use crate::agent::{Agent, Output, Pending};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::qemu::Qemu;
-use crate::spawn;
+use crate::{PATIENCE, spawn};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -18,9 +18,6 @@ use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a guest may take to boot: long enough for software emulation on a machine that is busy
-/// with other things.
-const BOOT: Duration = Duration::from_secs(90);
 /// How often it is tried: where the host takes the processor away at the wrong moment, an emulated
 /// kernel finds no timer and boots no further.
 const ATTEMPTS: u32 = 3;
@@ -100,7 +97,7 @@ impl Guest {
     fn try_boot(kernel: &Kernel, directory: &Path, spec: &Spec) -> Result<Self> {
         write_initramfs(kernel, spec, &directory.join(format!("{}.initrd", spec.name)))?;
         let mut guest = Self::launch(kernel, directory, spec, None)?;
-        guest.wait_boot(Instant::now() + BOOT)?;
+        guest.wait_boot(Instant::now() + PATIENCE)?;
         Ok(guest)
     }
 
@@ -149,7 +146,7 @@ impl Guest {
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         let mut child = spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
-        let until = Instant::now() + BOOT;
+        let until = Instant::now() + PATIENCE;
         let connected = serving(&mut child, &[here("agent"), here("qmp")], until)
             .and_then(|()| Agent::connect(&here("agent"), until))
             .and_then(|agent| Ok((agent, qmp::connect(&here("qmp"), until)?)));
@@ -174,7 +171,7 @@ impl Guest {
         let socket = directory.join(format!("{}.migration", spec.name));
         let next = Self::launch(kernel, directory, spec, Some(&socket))?;
         self.qmp(json!({"execute": "migrate", "arguments": {"uri": format!("unix:{}", socket.display())}}))?;
-        let until = Instant::now() + Duration::from_secs(120);
+        let until = Instant::now() + PATIENCE;
         loop {
             let info = self.qmp(json!({"execute": "query-migrate"}))?;
             match info.get("status").and_then(Value::as_str) {
@@ -206,7 +203,7 @@ impl Guest {
     fn wait_boot(&mut self, until: Instant) -> Result<()> {
         let setup = self.setup.clone();
         self.agent.wait_ready(until).with_context(|| self.said())?;
-        self.run(&setup, Duration::from_secs(60))?.good().context("setting the guest up").map(drop)
+        self.run(&setup, PATIENCE)?.good().context("setting the guest up").map(drop)
     }
 
     /// Runs a shell script in it and waits for its end; past `limit` it is killed, with status 124.
@@ -217,12 +214,12 @@ impl Guest {
         self.start(script, limit)?.finish().with_context(|| self.said())
     }
 
-    /// The same, of a script that must succeed, within a minute: its standard output.
+    /// The same, of a script that must succeed, within [`PATIENCE`]: its standard output.
     ///
     /// # Panics
     /// Where it does not.
     pub fn sh(&self, script: &str) -> String {
-        match self.run(script, Duration::from_secs(60)).and_then(Output::good) {
+        match self.run(script, PATIENCE).and_then(Output::good) {
             Ok(out) => out,
             Err(error) => panic!("{}: {script}\n{error:#}\n{}", self.name, self.said()),
         }
@@ -250,7 +247,7 @@ impl Guest {
     /// Where it does not boot.
     pub fn reset(&mut self) -> Result<()> {
         self.qmp(json!({"execute": "system_reset"}))?;
-        self.wait_boot(Instant::now() + BOOT)
+        self.wait_boot(Instant::now() + PATIENCE)
     }
 
     /// QEMU's process.

@@ -1,13 +1,13 @@
 //! Two guests as two hosts whose switches talk by verbs: RoCE in software (Linux' rdma_rxe) over
 //! their virtio cards. A process in each is the machine at its switch's port.
 
+use ginnel_guest::PATIENCE;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use ginnel_guest::network::Switch;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(170);
 /// Where Debian has what reads rdma_rxe's devices, and libibverbs looks for it.
 const PROVIDER: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/etc/libibverbs.d/rxe.driver"];
 
@@ -51,7 +51,7 @@ fn start(guests: &[Guest], in_place: &str) {
             for i in $(seq 100); do ip link set frames up 2>/dev/null && exit 0; sleep 0.2; done; cat /root/log; exit 1");
         guest.sh(&format!("ip addr add 198.51.100.{n}/24 dev frames"));
     }
-    let until = Instant::now() + LIMIT;
+    let until = Instant::now() + PATIENCE;
     for guest in guests {
         while status(guest)["hosts"][0]["state"] != "up" {
             assert!(Instant::now() < until, "{}\n{}", status(guest), logs(guests));
@@ -78,9 +78,9 @@ fn stop(guests: &[Guest]) {
 /// One machine sends the other so many frames of this length.
 fn exchange(guests: &[Guest], count: u32, len: u32) {
     let run = |role: &str, own, other| format!("ginnel-guest-frames /run/sw/vm.sock {role} {own} {other} {count} {len}");
-    let answers = guests[1].start(&run("answer", 2, 1), LIMIT).expect("started");
+    let answers = guests[1].start(&run("answer", 2, 1), PATIENCE).expect("started");
     // It says where it is until it is sent something.
-    let sent = guests[0].run(&run("send", 1, 2), LIMIT).expect("it ends").good();
+    let sent = guests[0].run(&run("send", 1, 2), PATIENCE).expect("it ends").good();
     let answered = answers.finish().expect("it ends").good();
     let (Ok(sent), Ok(answered)) = (&sent, &answered) else { panic!("{sent:?} {answered:?}\n{}", logs(guests)) };
     assert!(sent.starts_with(&format!("{count} good")), "{sent}");

@@ -2,6 +2,7 @@
 //! segment carries its connections to the neighbour, the function those to the outside.
 
 use crate::common::{SEGMENT, assert_works, program, reported};
+use ginnel_guest::PATIENCE;
 use ginnel_guest::bridge::Bridge;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::host::Host;
@@ -12,8 +13,6 @@ use ginnel_guest::qemu::Qemu;
 use ginnel_guest::switch::VhostSwitch;
 use std::path::PathBuf;
 use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Gives a guest a card, plugged into this network, behind a port of its own: only there does it
 /// have functions.

@@ -1,13 +1,13 @@
 //! Stock virtio-net guests at `ginnel-switch`: they talk, whatever dies.
 
 use crate::common::{SEGMENT, assert_works, program, reported};
+use ginnel_guest::PATIENCE;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use ginnel_guest::switch::VhostSwitch;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(90);
 const PORTS: &str = "[port.one]\n[port.two]\n[port.three]\nkey = 7\n[port.elsewhere]\n";
 
 /// Guests at ports of a switch.

@@ -2,6 +2,7 @@
 //! from it.
 
 use crate::common::program;
+use ginnel_guest::PATIENCE;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use ginnel_guest::switch::VhostSwitch;
@@ -9,21 +10,21 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(120);
 const MACHINES: &str = "[vsock.one]\ncid = 3\n[vsock.two]\ncid = 4\n";
 
 /// An echo in a guest, on this port.
 fn serve(guest: &Guest, port: u32) {
     let script = format!(
-        "(timeout 100 vsock serve {port} 65536 >/tmp/{port} 2>&1 </dev/null) >/dev/null 2>&1 & \
-         for i in $(seq 100); do grep -q listening /tmp/{port} && exit 0; sleep 0.1; done; cat /tmp/{port}; exit 1"
+        "(timeout {} vsock serve {port} 65536 >/tmp/{port} 2>&1 </dev/null) >/dev/null 2>&1 & \
+         for i in $(seq 100); do grep -q listening /tmp/{port} && exit 0; sleep 0.1; done; cat /tmp/{port}; exit 1",
+        PATIENCE.as_secs()
     );
     guest.sh(&script);
 }
 
 fn call(guest: &Guest, cid: u32, port: u32, bytes: usize, chunk: usize) {
-    let script = format!("timeout 100 vsock call {cid} {port} {bytes} {chunk}");
-    let said = guest.run(&script, LIMIT).expect("it answers");
+    let script = format!("vsock call {cid} {port} {bytes} {chunk}");
+    let said = guest.run(&script, PATIENCE).expect("it answers");
     assert_eq!(said.good().expect("it ends well").trim(), format!("{bytes} good"), "to {cid} in pieces of {chunk}");
 }
 
@@ -39,8 +40,8 @@ fn stock_guests_have_sockets_to_each_other_and_to_the_host() {
     let mut guests = Guest::boot_all(&kernel, directory.path(), &["one", "two"].map(spec)).expect("they boot");
     // Suspended in the middle, it goes on.
     serve(&guests[0], 99);
-    let under_way = guests[1].start("timeout 100 vsock call 3 99 50000000 65536", LIMIT).expect("started");
-    let until = Instant::now() + LIMIT;
+    let under_way = guests[1].start("vsock call 3 99 50000000 65536", PATIENCE).expect("started");
+    let until = Instant::now() + PATIENCE;
     let begun = || {
         let status: serde_json::Value = serde_json::from_str(&switch.ask("status").expect("a status")).expect("JSON");
         status["vsock"][0]["received_bytes"].as_u64() > Some(0)
@@ -80,7 +81,7 @@ fn stock_guests_have_sockets_to_each_other_and_to_the_host() {
     // And from one.
     serve(one, 22);
     let mut stream = UnixStream::connect(&path).expect("connected");
-    stream.set_read_timeout(Some(LIMIT)).expect("set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
     writeln!(stream, "CONNECT 22").expect("asked");
     let mut reader = BufReader::new(stream.try_clone().expect("a copy"));
     let mut line = String::new();

@@ -6,6 +6,8 @@
 use crate::ring::{Held, Memory, Region, Slices};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use smallvec::SmallVec;
+use std::any::Any;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +24,10 @@ pub struct Ticket {
     pub number: u64,
 }
 
+/// What is kept as long as memory is lent, as what a device knows of it. To let go of the last of one
+/// may take long.
+pub type Beside = SmallVec<[Arc<dyn Any + Send + Sync>; 3]>;
+
 /// What came back.
 #[derive(Debug)]
 pub struct Back {
@@ -29,6 +35,8 @@ pub struct Back {
     pub ticket: Ticket,
     /// The memory, where it is not unmapped yet.
     pub held: Option<Held>,
+    /// What was kept beside it.
+    pub beside: Beside,
     /// A device has something lent until its chain was given back, not only until nobody needs it.
     _device: Arc<()>,
 }
@@ -136,9 +144,9 @@ impl Loan {
     }
 
     /// Gives it back in the thread of the frames, which looks at the desk anyway.
-    pub fn settle(mut self) {
+    pub fn settle(mut self, beside: Beside) {
         if let Some((ticket, held, device)) = self.lent.take() {
-            self.desk.put(Back { ticket, held: Some(held), _device: device });
+            self.desk.put(Back { ticket, held: Some(held), beside, _device: device });
         }
     }
 }
@@ -147,7 +155,8 @@ impl Drop for Loan {
     fn drop(&mut self) {
         if let Some((ticket, held, device)) = self.lent.take() {
             drop(held);
-            self.desk.put(Back { ticket, held: None, _device: device });
+            let beside = Beside::new();
+            self.desk.put(Back { ticket, held: None, beside, _device: device });
             // A full counter has been rung.
             let _ = rustix::io::write(&self.desk.bell, &1u64.to_ne_bytes());
         }
@@ -175,7 +184,7 @@ mod tests {
             let loan = lender.lend(&rest, 3, |_| true).expect("lent");
             assert!(lender.lent.get() && Arc::strong_count(&device) == 2);
             if settles {
-                loan.settle()
+                loan.settle(Beside::new())
             } else {
                 drop(loan)
             }

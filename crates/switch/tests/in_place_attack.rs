@@ -1,100 +1,19 @@
 //! Frames that are sent from where they lie, under attack: whatever fails or dies meanwhile, a chain
 //! comes back once, not before its bytes are sent, and not long after.
 
-use crate::common::lent::{LIMIT, World, plain};
+use crate::common::lent::{BROKEN, LIMIT, World, breaks, plain};
 use crate::common::{alone, frame, mac};
 use ginnel_switch::front_end::{FrontEnd, Options};
-use ginnel_switch::hosts::link::{LENT, Lost, SLOW, Wire};
+use ginnel_switch::hosts::link::{LENT, SLOW, Wire};
 use ginnel_switch::hosts::pair::End;
-use ginnel_switch::loan::Loan;
-use ginnel_switch::ring::Region;
 use ginnel_switch::vhost::message::Request;
 use std::collections::VecDeque;
 use std::io::Read;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-
-/// A wire that cannot send any more once this is set, as of a connection whose end nobody has heard
-/// of yet.
-static BROKEN: AtomicBool = AtomicBool::new(false);
-
-#[derive(Debug)]
-struct Breaks(End);
-
-fn breaks(end: End) -> Box<dyn Wire> {
-    Box::new(Breaks(end))
-}
-
-impl Wire for Breaks {
-    fn take(&mut self) -> Option<u32> {
-        self.0.take()
-    }
-
-    fn untake(&mut self, index: u32) {
-        self.0.untake(index);
-    }
-
-    fn buffer(&mut self, index: u32) -> &mut [u8] {
-        self.0.buffer(index)
-    }
-
-    fn sending(&self) -> usize {
-        self.0.sending()
-    }
-
-    fn send(&mut self, index: u32, len: usize) -> Result<bool, Lost> {
-        self.0.send(index, len)
-    }
-
-    fn pieces(&self) -> usize {
-        self.0.pieces()
-    }
-
-    fn takes(&self, region: &Arc<Region>) -> bool {
-        self.0.takes(region)
-    }
-
-    fn send_with(&mut self, index: u32, len: usize, loan: Loan) -> Result<Option<Loan>, Lost> {
-        match BROKEN.load(Ordering::Relaxed) {
-            true => Err(Lost("it cannot send".into())),
-            false => self.0.send_with(index, len, loan),
-        }
-    }
-
-    fn oldest(&self) -> Option<u64> {
-        self.0.oldest()
-    }
-
-    fn look(&mut self) -> Result<(), Lost> {
-        self.0.look()
-    }
-
-    fn receive(&mut self) -> Result<Option<(u32, usize)>, Lost> {
-        self.0.receive()
-    }
-
-    fn has_more(&self) -> bool {
-        self.0.has_more()
-    }
-
-    fn give_back(&mut self, index: u32) -> Result<(), Lost> {
-        self.0.give_back(index)
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        self.0.may_sleep()
-    }
-
-    fn bell(&self) -> BorrowedFd<'_> {
-        self.0.bell()
-    }
-
-    fn id(&self) -> usize {
-        self.0.id()
-    }
-}
 
 #[test]
 fn a_frame_that_cannot_be_sent_takes_no_other_ones_buffers_along() {
@@ -359,6 +278,34 @@ fn whatever_happens_each_chain_comes_back_once_and_each_frame_is_what_was_sent()
     }
     // This machine may have stood still for a second now and then.
     assert!(lent > 400 && lost < 20, "{lent} were lent, {lost} hosts lost");
+}
+
+/// As what a device knows of the memory of a machine that is gone: it takes its time to forget it.
+#[derive(Debug)]
+struct Forgets(Sender<ThreadId>);
+
+impl Drop for Forgets {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().id());
+    }
+}
+
+#[test]
+fn a_device_that_forgets_memory_holds_up_no_frame() {
+    static HEARS: Mutex<Option<Receiver<ThreadId>>> = Mutex::new(None);
+    let forgets = |end: End| -> Box<dyn Wire> {
+        let (tell, hears) = channel();
+        *HEARS.lock().expect("no panic") = Some(hears);
+        Box::new(end.keeping(Arc::new(Forgets(tell))))
+    };
+    let mut world = World::of(Options::default(), false, &[forgets]);
+    let hears = HEARS.lock().expect("no panic").take().expect("made");
+    let sent = world.send(60_000, 1, 1).expect("room");
+    world.turns();
+    assert!(world.take() == [sent] && hears.try_recv().is_err());
+    world.until(|world| world.long.done(&mut world.a) == 1);
+    let thread = hears.recv_timeout(LIMIT).expect("it is let go");
+    assert_ne!(thread, std::thread::current().id(), "the thread of the frames waits for it");
 }
 
 #[test]

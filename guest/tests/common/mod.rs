@@ -1,6 +1,7 @@
 //! What several of the tests use.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+pub use ginnel_guest::PATIENCE;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::host::Host;
 use ginnel_guest::kernel::Kernel;
@@ -38,8 +39,6 @@ fn compiled(directory: &Path, name: &str, source: &Path) -> Vec<u8> {
 
 /// The configuration of a segment.
 pub const SEGMENT: &str = "[segment.t]\nsize = \"64M\"\nslots = 4\nvectors = 3\n";
-/// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Guests with one segment and one network.
 pub struct Lab {

@@ -1,7 +1,7 @@
 //! Frames that are sent to other hosts from where they lie: giving their chains back to the guests.
 
 use crate::loan::Back;
-use crate::ring::Region;
+use crate::ring::{Held, Region};
 use crate::switch::{Sender, Switch};
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ impl Switch {
     /// Gives those chains back whose frames were sent. Is there anything to be told of?
     pub(super) fn take_back(&mut self) -> bool {
         let mut any = false;
-        for Back { ticket, held, .. } in self.desk.take() {
+        for Back { ticket, held, beside, .. } in self.desk.take() {
             // Its guest may be gone, and another may be in its place, to whom the number says
             // nothing.
             let port = self.ports.get_mut(ticket.port as usize).and_then(Option::as_mut);
@@ -23,9 +23,11 @@ impl Switch {
                 }
                 any = true;
             }
-            // To unmap the memory of a machine that is gone may take long.
-            if let Some(held) = held.filter(|held| held.is_last()) {
-                self.closer.close(held);
+            // To unmap the memory of a machine that is gone may take long, and to have a device
+            // forget it.
+            let known = beside.iter().any(|one| Arc::strong_count(one) == 1);
+            if known || held.as_ref().is_some_and(Held::is_last) {
+                self.closer.close((beside, held));
             }
         }
         any

@@ -7,6 +7,7 @@ use crate::ring::{Held, Region};
 use crate::wire::MESSAGE;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,6 +52,7 @@ pub struct End {
     buffers: Vec<Vec<u8>>,
     free: Vec<u32>,
     room: Vec<u32>,
+    beside: Option<Arc<dyn Any + Send + Sync>>,
     id: usize,
 }
 
@@ -72,6 +74,7 @@ pub fn pair() -> Result<[End; 2], Errno> {
             buffers: (0..2 * BUFFERS).map(|_| vec![0; MESSAGE]).collect(),
             free: (0..BUFFERS).collect(),
             room: (BUFFERS..2 * BUFFERS).collect(),
+            beside: None,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         })
     };
@@ -79,6 +82,13 @@ pub fn pair() -> Result<[End; 2], Errno> {
 }
 
 impl End {
+    /// Lets go of this with the next thing that was lent and comes back.
+    #[must_use]
+    pub fn keeping(mut self, beside: Arc<dyn Any + Send + Sync>) -> Self {
+        self.beside = Some(beside);
+        self
+    }
+
     /// Writes bytes as they are. False: the other end takes too little.
     #[must_use]
     pub fn write(&self, bytes: &[u8]) -> bool {
@@ -187,7 +197,9 @@ impl Wire for End {
 
     fn look(&mut self) -> Result<(), Lost> {
         let done = std::mem::take(&mut self.there.get().done);
-        done.into_iter().for_each(Loan::settle);
+        for loan in done {
+            loan.settle(self.beside.take().into_iter().collect());
+        }
         Ok(())
     }
 

@@ -6,16 +6,21 @@ use super::{frame, mac};
 use ginnel_switch::config::{Config, FabricConfig, HostConfig, PortConfig};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::hosts::handshake::Keys;
-use ginnel_switch::hosts::link::{Link, Wire};
+use ginnel_switch::hosts::link::{Link, Lost, Wire};
 use ginnel_switch::hosts::message::{HEAD, Message, Seals, put};
 use ginnel_switch::hosts::pair::{End, pair};
 use ginnel_switch::hosts::{Host, Hosts};
+use ginnel_switch::loan::Loan;
 use ginnel_switch::reload::Source;
+use ginnel_switch::ring::Region;
 use ginnel_switch::server::Server;
 use ginnel_switch::wire::{HEADER, MESSAGE};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,6 +33,87 @@ pub type MakeWire = fn(End) -> Box<dyn Wire>;
 /// A wire that is nothing else.
 pub fn plain(end: End) -> Box<dyn Wire> {
     Box::new(end)
+}
+
+/// A wire that cannot send any more once this is set, as of a connection whose end nobody has heard
+/// of yet.
+pub static BROKEN: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug)]
+struct Breaks(End);
+
+/// Makes one.
+pub fn breaks(end: End) -> Box<dyn Wire> {
+    Box::new(Breaks(end))
+}
+
+impl Wire for Breaks {
+    fn take(&mut self) -> Option<u32> {
+        self.0.take()
+    }
+
+    fn untake(&mut self, index: u32) {
+        self.0.untake(index);
+    }
+
+    fn buffer(&mut self, index: u32) -> &mut [u8] {
+        self.0.buffer(index)
+    }
+
+    fn sending(&self) -> usize {
+        self.0.sending()
+    }
+
+    fn send(&mut self, index: u32, len: usize) -> Result<bool, Lost> {
+        self.0.send(index, len)
+    }
+
+    fn pieces(&self) -> usize {
+        self.0.pieces()
+    }
+
+    fn takes(&self, region: &Arc<Region>) -> bool {
+        self.0.takes(region)
+    }
+
+    fn send_with(&mut self, index: u32, len: usize, loan: Loan) -> Result<Option<Loan>, Lost> {
+        match BROKEN.load(Ordering::Relaxed) {
+            true => Err(Lost("it cannot send".into())),
+            false => self.0.send_with(index, len, loan),
+        }
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.0.oldest()
+    }
+
+    fn look(&mut self) -> Result<(), Lost> {
+        self.0.look()
+    }
+
+    fn receive(&mut self) -> Result<Option<(u32, usize)>, Lost> {
+        self.0.receive()
+    }
+
+    fn has_more(&self) -> bool {
+        self.0.has_more()
+    }
+
+    fn give_back(&mut self, index: u32) -> Result<(), Lost> {
+        self.0.give_back(index)
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.0.may_sleep()
+    }
+
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.0.bell()
+    }
+
+    fn id(&self) -> usize {
+        self.0.id()
+    }
 }
 
 /// Another host.

@@ -225,7 +225,7 @@ impl Connection {
             if index < BUFFERS {
                 self.free.push(index as u32);
                 if let Some(lent) = self.lent_to[index].take() {
-                    lent.loan.settle();
+                    lent.settle();
                 }
             } else {
                 self.received.push_back((index as u32, entry.len.min(MESSAGE)));

@@ -4,7 +4,7 @@ use super::connection::{BUFFERS, Connection};
 use super::has;
 use super::known::Known;
 use crate::hosts::link::Lost;
-use crate::loan::Loan;
+use crate::loan::{Beside, Loan};
 use crate::wire::MESSAGE;
 use ginnel_fabric_bindings as b;
 use smallvec::SmallVec;
@@ -14,11 +14,18 @@ use std::sync::Arc;
 /// What is lent to a message on its way.
 #[derive(Debug)]
 pub(super) struct Lent {
-    pub(super) loan: Loan,
+    loan: Loan,
     /// How many were lent something before.
     pub(super) number: u64,
     /// Its regions, as the device knows them.
-    _known: SmallVec<[Arc<Known>; 3]>,
+    known: SmallVec<[Arc<Known>; 3]>,
+}
+
+impl Lent {
+    /// It is sent.
+    pub(super) fn settle(self) {
+        self.loan.settle(self.known.into_iter().map(|one| one as Arc<_>).collect());
+    }
 }
 
 impl Connection {
@@ -75,7 +82,7 @@ impl Connection {
         }
         let number = self.loans;
         self.loans += 1;
-        self.lent_to[index as usize] = Some(Lent { loan, number, _known: known });
+        self.lent_to[index as usize] = Some(Lent { loan, number, known });
         Ok(None)
     }
 
@@ -87,7 +94,7 @@ impl Connection {
         if !self.send_own(index, len + copied)? {
             return Ok(Some(loan));
         }
-        loan.settle();
+        loan.settle(Beside::new());
         Ok(None)
     }
 
