@@ -3,6 +3,7 @@
 
 mod bench;
 mod boot;
+mod cache;
 mod common;
 mod cp;
 mod death;

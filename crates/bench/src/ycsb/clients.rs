@@ -8,7 +8,7 @@ use ginnel_bench::child::Process;
 use ginnel_bench::ginnel::Report;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A workload of YCSB's core, with records of 1 KiB that are read and written whole.
@@ -19,6 +19,20 @@ pub enum Workload {
     B,
     /// Reads.
     C,
+    /// B's updates without its reads, at the rate that they have there: what a write takes where
+    /// nothing else keeps either end awake.
+    W,
+}
+
+impl Workload {
+    /// The share of reads.
+    pub fn reads(self) -> f64 {
+        match self {
+            Self::B => 0.95,
+            Self::C => 1.0,
+            Self::W => 0.0,
+        }
+    }
 }
 
 /// The shares of calls that the distributions are told at.
@@ -62,20 +76,6 @@ pub struct Sample {
     pub asked: u64,
     /// Share of the clients' bytes that went through rings.
     pub ring_share: f64,
-}
-
-/// What one client wrote.
-#[derive(Default)]
-struct Counted {
-    seconds: f64,
-    misses: u64,
-    failed: u64,
-    direct: u64,
-    asked: u64,
-}
-
-fn histogram() -> Result<Histogram<u64>> {
-    Ok(Histogram::new(3)?)
 }
 
 /// Returns the command line of YCSB, by the way of a server.
@@ -123,12 +123,12 @@ pub fn sample(bench: &Bench<'_>, server: &Server, workload: Workload, rate: Opti
     let deadline = Instant::now() + Duration::from_secs_f64(runs + 120.0);
     let start = |number: u32| -> Result<(Process, PathBuf)> {
         let report = folder.join(format!("client{number}"));
-        let (reads, updates) = if workload == Workload::B { ("0.95", "0.05") } else { ("1", "0") };
+        let (reads, updates) = (workload.reads(), 1.0 - workload.reads());
         let settings = [
             "operationcount=2000000000".to_owned(),
             format!("maxexecutiontime={}", runs.ceil()),
             format!("readproportion={reads}"),
-            format!("updateproportion={updates}"),
+            format!("updateproportion={updates:.2}"),
             format!("ginnel.warmup={}", options.warmup),
             format!("ginnel.report={}", report.display()),
         ];
@@ -142,50 +142,70 @@ pub fn sample(bench: &Bench<'_>, server: &Server, workload: Workload, rate: Opti
         Ok((Process::start("YCSB", command, &errors, deadline)?, report.with_extension("0")))
     };
     let clients = (0..options.clients).map(start).collect::<Result<Vec<_>>>()?;
-    let (mut reads, mut updates, mut rate_seen, mut all) = (histogram()?, histogram()?, 0.0, Counted::default());
+    let mut sum = Sum::new()?;
     for (process, report) in &clients {
         process.output()?;
-        let before = reads.len() + updates.len();
-        let counted = read_report(report, &mut reads, &mut updates)?;
-        rate_seen += (reads.len() + updates.len() - before) as f64 / counted.seconds.max(1e-3);
-        all.misses += counted.misses;
-        all.failed += counted.failed;
-        all.direct += counted.direct;
-        all.asked += counted.asked;
+        let text = std::fs::read_to_string(report);
+        sum.add(&text.with_context(|| format!("no report of a client: {}", report.display()))?)?;
     }
-    Ok(Sample {
-        round: 0,
-        way: server.way,
-        workload,
-        wanted: rate.map(|rate| rate * options.clients),
-        rate: rate_seen,
-        reads: Times::of(&reads),
-        updates: Times::of(&updates),
-        misses: all.misses,
-        failed: all.failed,
-        direct: all.direct,
-        asked: all.asked,
-        ring_share: Report::read(&folder.join("carried")).map_or(0.0, |report| report.share()),
-    })
+    let carried = Report::read(&folder.join("carried"));
+    Ok(sum.sample(server.way, workload, rate.map(|rate| rate * options.clients), carried))
 }
 
-/// Reads the lines that a client's `GinnelDB` wrote: a name and numbers.
-fn read_report(path: &Path, reads: &mut Histogram<u64>, updates: &mut Histogram<u64>) -> Result<Counted> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("no report of a client: {}", path.display()))?;
-    let mut counted = Counted::default();
-    for line in text.lines() {
-        match line.split(' ').collect::<Vec<_>>()[..] {
-            ["read", ns, count] => reads.record_n(ns.parse()?, count.parse()?)?,
-            ["update", ns, count] => updates.record_n(ns.parse()?, count.parse()?)?,
-            ["seconds", seconds] => counted.seconds = seconds.parse()?,
-            ["misses", count] => counted.misses = count.parse()?,
-            ["failed", count] => counted.failed = count.parse()?,
-            ["direct", count] => counted.direct = count.parse()?,
-            ["asked", count] => counted.asked = count.parse()?,
-            _ => bail!("{}: {line:?} is no line of a report", path.display()),
+/// What all clients of a sample counted.
+pub struct Sum {
+    reads: Histogram<u64>,
+    updates: Histogram<u64>,
+    rate: f64,
+    misses: u64,
+    failed: u64,
+    direct: u64,
+    asked: u64,
+}
+
+impl Sum {
+    /// Nothing yet.
+    pub fn new() -> Result<Self> {
+        let (reads, updates) = (Histogram::new(3)?, Histogram::new(3)?);
+        Ok(Self { reads, updates, rate: 0.0, misses: 0, failed: 0, direct: 0, asked: 0 })
+    }
+
+    /// Adds what one client reported: lines of a name and numbers.
+    pub fn add(&mut self, report: &str) -> Result<()> {
+        let (mut seconds, before) = (0.0_f64, self.reads.len() + self.updates.len());
+        for line in report.lines() {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["read", ns, count] => self.reads.record_n(ns.parse()?, count.parse()?)?,
+                ["update", ns, count] => self.updates.record_n(ns.parse()?, count.parse()?)?,
+                ["seconds", count] => seconds = count.parse()?,
+                ["misses", count] => self.misses += count.parse::<u64>()?,
+                ["failed", count] => self.failed += count.parse::<u64>()?,
+                ["direct", count] => self.direct += count.parse::<u64>()?,
+                ["asked", count] => self.asked += count.parse::<u64>()?,
+                _ => bail!("{line:?} is no line of a client's report"),
+            }
+        }
+        self.rate += (self.reads.len() + self.updates.len() - before) as f64 / seconds.max(1e-3);
+        Ok(())
+    }
+
+    /// All of it as a sample.
+    pub fn sample(&self, way: Way, workload: Workload, wanted: Option<u32>, carried: Option<Report>) -> Sample {
+        Sample {
+            round: 0,
+            way,
+            workload,
+            wanted,
+            rate: self.rate,
+            reads: Times::of(&self.reads),
+            updates: Times::of(&self.updates),
+            misses: self.misses,
+            failed: self.failed,
+            direct: self.direct,
+            asked: self.asked,
+            ring_share: carried.map_or(0.0, |report| report.share()),
         }
     }
-    Ok(counted)
 }
 
 impl Times {
@@ -203,18 +223,16 @@ mod tests {
 
     #[test]
     fn a_report_is_read_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("client");
-        let (mut reads, mut updates) = (histogram().unwrap(), histogram().unwrap());
-        std::fs::write(&path, "seconds 2.5\nmisses 1\nfailed 0\ndirect 3\nasked 4\nread 800 40\nread 1600 20\nupdate 9000 2\n")
-            .unwrap();
-        let counted = read_report(&path, &mut reads, &mut updates).unwrap();
-        assert_eq!((counted.misses, counted.direct, counted.asked), (1, 3, 4));
-        assert!((counted.seconds - 2.5).abs() < 1e-9);
-        let times = Times::of(&reads);
-        assert_eq!((times.count, times.quantiles_ns.len()), (60, 2), "no quantile that fewer than ten calls passed");
-        assert_eq!((Times::of(&updates).count, times.quantiles_ns[0]), (2, 800));
-        std::fs::write(&path, "read 800\n").unwrap();
-        assert!(read_report(&path, &mut reads, &mut updates).is_err());
+        let mut sum = Sum::new().unwrap();
+        let report = "seconds 2.5\nmisses 1\nfailed 0\ndirect 3\nasked 4\nread 800 40\nread 1600 20\nupdate 9000 2\n";
+        sum.add(report).unwrap();
+        sum.add(report).unwrap();
+        let sample = sum.sample(Way::Direct, Workload::B, None, None);
+        assert_eq!((sample.misses, sample.direct, sample.asked), (2, 6, 8));
+        assert!((sample.rate - 2.0 * 62.0 / 2.5).abs() < 1e-9);
+        let times = sample.reads;
+        assert_eq!((times.count, times.quantiles_ns.len()), (120, 3), "no quantile that fewer than ten calls passed");
+        assert_eq!((sample.updates.count, times.quantiles_ns[0]), (4, 800));
+        assert!(sum.add("read 800\n").is_err());
     }
 }

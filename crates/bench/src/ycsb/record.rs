@@ -24,11 +24,17 @@ impl Load {
         let workload = match self.workload {
             Workload::B => "B (95 % reads)",
             Workload::C => "C (reads)",
+            Workload::W => "W (B's updates alone)",
         };
         match self.wanted {
             Some(rate) => format!("Workload {workload}, {rate} operations a second"),
             None => format!("Workload {workload}, full speed"),
         }
+    }
+
+    /// Are reads what it is about?
+    fn reads(self) -> bool {
+        self.workload != Workload::W
     }
 
     fn file(self) -> String {
@@ -48,10 +54,10 @@ struct Line {
     way: Way,
     /// Operations a second.
     rate: Spread,
-    read_p50_ns: Spread,
-    read_p99_ns: Spread,
-    /// memcached's median over this way's, within rounds.
-    times_faster: Spread,
+    read_p50_ns: Option<Spread>,
+    read_p99_ns: Option<Spread>,
+    /// memcached's median of a read over this way's, within rounds.
+    times_faster: Option<Spread>,
     update_p50_ns: Option<Spread>,
     misses: u64,
 }
@@ -59,6 +65,7 @@ struct Line {
 #[derive(Serialize)]
 struct Run<'a> {
     machine: &'a Machine,
+    place: &'a str,
     options: &'a Options,
     quantiles: [f64; 6],
     lines: &'a [Line],
@@ -66,7 +73,7 @@ struct Run<'a> {
 }
 
 /// Writes everything into the folder that the options name, and prints the tables.
-pub fn write(machine: &Machine, options: &Options, samples: &[Sample]) -> Result<()> {
+pub fn write(machine: &Machine, place: &str, options: &Options, samples: &[Sample]) -> Result<()> {
     let mut loads: Vec<Load> = Vec::new();
     for sample in samples {
         let load = Load { workload: sample.workload, wanted: sample.wanted };
@@ -81,9 +88,9 @@ pub fn write(machine: &Machine, options: &Options, samples: &[Sample]) -> Result
     for &load in &loads {
         std::fs::write(charts.join(load.file()), chart(load, samples).to_file())?;
     }
-    let text = format!("{}\n\n{}", machine.line(), tables(&loads, &lines));
+    let text = format!("{}\n{place}\n\n{}", machine.line(), tables(&loads, &lines));
     std::fs::write(options.out.join("tables.md"), &text)?;
-    let run = Run { machine, options, quantiles: QUANTILES, lines: &lines, samples };
+    let run = Run { machine, place, options, quantiles: QUANTILES, lines: &lines, samples };
     std::fs::write(options.out.join("run.json"), serde_json::to_string_pretty(&run)? + "\n")?;
     println!("{text}\nSamples: {}", options.out.join("run.json").display());
     Ok(())
@@ -98,17 +105,18 @@ fn line(load: Load, way: Way, samples: &[Sample]) -> Option<Line> {
         load,
         way,
         rate: Spread::of(of(way).map(|sample| sample.rate))?,
-        read_p50_ns: Spread::of(of(way).filter_map(|sample| quantile(sample, 0)))?,
-        read_p99_ns: Spread::of(of(way).filter_map(|sample| quantile(sample, 3)))?,
-        times_faster: Spread::of(ratios)?,
+        read_p50_ns: Spread::of(of(way).filter_map(|sample| quantile(sample, 0))),
+        read_p99_ns: Spread::of(of(way).filter_map(|sample| quantile(sample, 3))),
+        times_faster: Spread::of(ratios),
         update_p50_ns: Spread::of(of(way).filter_map(|sample| sample.updates.quantiles_ns.first().map(|&ns| ns as f64))),
         misses: of(way).map(|sample| sample.misses).sum(),
     })
 }
 
 fn tables(loads: &[Load], lines: &[Line]) -> String {
-    let with = |spread: Spread, write: fn(f64) -> String| {
-        format!("{} ({} to {})", write(spread.median), write(spread.min), write(spread.max))
+    let with = |spread: Option<Spread>, write: fn(f64) -> String| {
+        let shown = |one: Spread| format!("{} ({} to {})", write(one.median), write(one.min), write(one.max));
+        spread.map_or_else(String::new, shown)
     };
     let mut text = String::new();
     for &load in loads {
@@ -123,11 +131,11 @@ fn tables(loads: &[Load], lines: &[Line]) -> String {
                 text,
                 "| {} | {} | {} | {} | {} | {} | {} |",
                 line.way.words(),
-                with(line.rate, |rate| si(rate, "/s")),
+                with(Some(line.rate), |rate| si(rate, "/s")),
                 with(line.read_p50_ns, time),
                 with(line.read_p99_ns, time),
                 with(line.times_faster, |ratio| format!("{ratio:.2}")),
-                line.update_p50_ns.map_or_else(String::new, |spread| with(spread, time)),
+                with(line.update_p50_ns, time),
                 line.misses
             );
         }
@@ -136,13 +144,14 @@ fn tables(loads: &[Load], lines: &[Line]) -> String {
     text
 }
 
-/// How long all but the slowest reads took.
+/// How long all but the slowest calls took.
 fn chart(load: Load, samples: &[Sample]) -> Chart {
     let series = |(colour, &way): (usize, &Way)| {
         let points = QUANTILES.iter().enumerate().filter_map(|(at, share)| {
             let of = samples.iter().filter(|sample| load.has(sample) && sample.way == way);
             // Only where each round has it.
-            let values: Option<Vec<f64>> = of.map(|sample| sample.reads.quantiles_ns.get(at).map(|&ns| ns as f64)).collect();
+            let times = |sample: &Sample| if load.reads() { sample.reads.clone() } else { sample.updates.clone() };
+            let values: Option<Vec<f64>> = of.map(|sample| times(sample).quantiles_ns.get(at).map(|&ns| ns as f64)).collect();
             let Spread { median, min, max } = Spread::of(values?)?;
             Some(Point { x: 1.0 / (1.0 - share), y: median, low: min, high: max })
         });
@@ -154,7 +163,8 @@ fn chart(load: Load, samples: &[Sample]) -> Chart {
         write: |v| format!("{} %", (100_000.0 * (1.0 - 1.0 / v)).round() / 1000.0),
         marks: QUANTILES.iter().map(|share| 1.0 / (1.0 - share)).collect(),
     };
-    let y = Axis { label: "time of a read", scale: Scale::Log, write: time, marks: Vec::new() };
+    let label = if load.reads() { "time of a read" } else { "time of an update" };
+    let y = Axis { label, scale: Scale::Log, write: time, marks: Vec::new() };
     Chart { title: load.words(), x, y, series: Way::ALL.iter().enumerate().map(series).collect() }
 }
 
@@ -188,7 +198,8 @@ mod tests {
             .map(|(way, round, ns)| sample(way, round, ns));
         let load = Load { workload: Workload::C, wanted: None };
         let line = line(load, Way::Direct, &samples).unwrap();
-        assert_eq!((line.times_faster.min, line.times_faster.max, line.misses), (10.0, 20.0, 2));
+        let faster = line.times_faster.unwrap();
+        assert_eq!((faster.min, faster.max, line.misses), (10.0, 20.0, 2));
         assert!(super::line(load, Way::CarriedCache, &samples).is_none());
         let drawn = chart(load, &samples).to_file();
         assert_eq!(drawn.matches("<circle").count(), 8, "four quantiles of two ways");

@@ -30,7 +30,7 @@ impl Way {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Memcached => "memcached, veth and bridge",
+            Self::Memcached => "memcached, virtual network",
             Self::CarriedMemcached => "memcached, ginnel run",
             Self::CarriedCache => "ginnel-cache, ginnel run",
             Self::Direct => "ginnel-cache, direct reads",
@@ -42,7 +42,8 @@ impl Way {
         self != Self::Memcached
     }
 
-    fn port(self) -> u16 {
+    /// The port of its server.
+    pub fn port(self) -> u16 {
         11_311 + self as u16
     }
 }

@@ -71,7 +71,6 @@ pub struct Args {
     /// Keep a copy of the memory in a segment, for readers in other virtual machines: this one, or
     /// the one that `ginnel run` takes
     #[arg(long, value_name = "NAME|PATH", num_args = 0..=1, require_equals = true)]
-    #[expect(clippy::option_option, reason = "not at all, one of them, or this one")]
     pub segment: Option<Option<PathBuf>>,
     /// Bytes for the index, or with k or m behind it [an eighth of the memory for items]
     #[arg(long, value_name = "SIZE")]

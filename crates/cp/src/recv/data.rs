@@ -120,13 +120,18 @@ impl Receiving<'_> {
         meta: &Meta,
     ) -> std::io::Result<Writing> {
         let (dir, name) = self.place(path)?;
+        let Order { partial, inplace, .. } = *self.order;
+        if !inplace {
+            // What has its name was looked at when it was decided on, and is again in the end.
+            let how = How { partial, inplace, mode: self.attributes.mode(meta, None) };
+            return Writing::begin(dir, &name, how, seen, size);
+        }
         let stat = place::look(&dir, &name)?;
         self.may_replace(&dir, &name, path, stat.as_ref())?;
         let is_file = |stat: &Stat| tree::kind(stat) == FileType::RegularFile;
         let old = stat.filter(is_file).map(|stat| Old { meta: tree::meta(&stat) });
-        let Order { partial, .. } = *self.order;
         // What is no file is replaced by one.
-        let inplace = self.order.inplace && old.is_some() == stat.is_some();
+        let inplace = old.is_some() == stat.is_some();
         let how = How { partial, inplace, mode: self.attributes.mode(meta, old) };
         Writing::begin(dir, &name, how, seen, size)
     }
@@ -196,6 +201,14 @@ impl Receiving<'_> {
 
     fn commit(&mut self, path: &[u8], mut writing: Writing, meta: &Meta) -> std::io::Result<()> {
         writing.end()?;
+        if writing.is_nowhere() {
+            // Mostly nothing has its name: then it need not be looked at.
+            let mode = self.attributes.mode(meta, None);
+            self.attributes.set(writing.file(), meta, mode, &writing.meta()?)?;
+            if writing.commit_new(self.order.fsync)? {
+                return Ok(());
+            }
+        }
         let (dir, name) = self.place(path)?;
         let stat = place::look(&dir, &name)?;
         let over = self.may_replace(&dir, &name, path, stat.as_ref())?;

@@ -109,8 +109,11 @@ impl Writing {
         }
         let from = seen.map_or(0, |seen| seen.len);
         let name = name.to_vec();
+        let is_new = matches!(place, Place::Nowhere | Place::Temporary(_));
         let mut new = Self { file, dir, name, place, from, size, at: from, old: 0, done: false };
-        new.restart(from, size)?;
+        if !is_new {
+            new.restart(from, size)?;
+        }
         Ok(new)
     }
 
@@ -193,17 +196,43 @@ impl Writing {
         Ok(tree::meta(&rustix::fs::fstat(&self.file)?))
     }
 
+    /// Has it no name yet?
+    pub fn is_nowhere(&self) -> bool {
+        self.place == Place::Nowhere
+    }
+
+    /// Gives a file without a name its own, if nothing has that. Says whether it did.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn commit_new(&mut self, fsync: bool) -> Result<bool> {
+        self.settle(fsync)?;
+        if let Err(errno) = self.link_as(&self.name) {
+            return if errno == Errno::EXIST { Ok(false) } else { Err(errno.into()) };
+        }
+        self.done = true;
+        if fsync {
+            rustix::fs::fsync(&*self.dir)?;
+        }
+        Ok(true)
+    }
+
+    /// All that was written is there, as far as that is told.
+    fn settle(&self, fsync: bool) -> Result<()> {
+        if fsync {
+            rustix::fs::fsync(&self.file)?;
+        }
+        // Some file systems (NFS, FUSE) tell only now that there was no room.
+        Ok(nix::unistd::close(self.file.try_clone()?)?)
+    }
+
     /// Puts it in its place, under its name. `over`: also that of a directory; returned is the name
     /// that one has then, under which it is to be removed.
     ///
     /// # Errors
     /// The system's: then what was there before is there still.
     pub fn commit(mut self, fsync: bool, over: bool) -> Result<Option<Vec<u8>>> {
-        if fsync {
-            rustix::fs::fsync(&self.file)?;
-        }
-        // Some file systems (NFS, FUSE) tell only now that there was no room.
-        nix::unistd::close(self.file.try_clone()?)?;
+        self.settle(fsync)?;
         let mut aside = None;
         match &self.place {
             Place::Itself => {}

@@ -1,12 +1,15 @@
 //! What `make bench-cache` runs: this server beside Debian's memcached, on this machine.
 //!
 //! ```text
-//! bench [get|load|hits] [--rounds N] [--operations N] [--keys N]
+//! bench [get|load|hits|beside] [--rounds N] [--operations N] [--keys N] [--checked N]
 //! ```
 //!
 //! `get`: one client, values of 1 KiB, every key there: read out of the memory, asked over loopback
 //! TCP, and asked of memcached, in turn within each round. `load`: eight clients of a server of one
-//! thread. `hits`: how many gets of a zipfian trace find their item, at equal memory.
+//! thread. `hits`: how many gets of a zipfian trace find their item, at equal memory. `beside`:
+//! eight readers of the memory and a writer, each value checked.
+
+mod beside;
 
 use ginnel_cache::client::Client;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -333,7 +336,7 @@ fn main() {
         at.and_then(|at| args.get(at + 1)?.parse().ok()).unwrap_or(usual)
     };
     let (rounds, operations) = (option("--rounds", 9), option("--operations", 2_000_000));
-    let all = !args.iter().any(|arg| ["get", "load", "hits"].contains(&arg.as_str()));
+    let all = !args.iter().any(|arg| ["get", "load", "hits", "beside"].contains(&arg.as_str()));
     let wants = |name: &str| all || args.iter().any(|arg| arg == name);
     let ours = std::env::current_exe().expect("this program");
     let ours = ours.ancestors().nth(2).expect("the target folder").join("ginnel-cache");
@@ -346,5 +349,8 @@ fn main() {
     }
     if wants("hits") {
         hits(ours, operations);
+    }
+    if wants("beside") {
+        beside::run(ours, rounds, option("--checked", 0) as u64);
     }
 }
