@@ -221,9 +221,7 @@ mod tests {
             let bytes = u64::from(geometry.pages().expect("few")) * PAGE;
             let last = u64::from(geometry.buffers() - 1) * geometry.stride() + message;
             assert!(geometry.buffers_at() as u64 + last <= bytes);
-            assert!(
-                geometry.state_at(geometry.buffers()) <= geometry.buffers_at()
-            );
+            assert!(geometry.state_at(geometry.buffers()) <= geometry.buffers_at());
         }
         let huge = Geometry { cells: 1024, message: MOST_LEN, lanes: 1, loans: 1024 };
         assert!(huge.pages().is_some());
