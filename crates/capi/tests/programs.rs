@@ -142,6 +142,23 @@ fn the_library_shows_what_the_header_declares() {
     assert_eq!(shown, declared);
 }
 
+/// What programs were compiled with stays as it was: `programs/abi.c` is the snapshot.
+#[test]
+fn what_version_0_1_promised_is_kept() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "abi.c");
+    run_in(place.path(), &program);
+    // The snapshot is whole: each function that the library shows is in it.
+    let snapshot = include_str!("programs/abi.c");
+    let map = include_str!("../ginnel.map");
+    let names = map.lines().map(|line| line.trim().trim_end_matches(';'));
+    let names: Vec<_> = names.filter(|name| name.starts_with("ginnel_")).collect();
+    assert!(
+        names.len() > 60 && names.iter().all(|name| snapshot.contains(&format!("(any){name},")))
+    );
+}
+
 /// Each example in C of the guide is a whole program.
 #[test]
 fn the_guides_examples_run() {

@@ -110,3 +110,41 @@ fn rust_asks_and_python_answers() {
     drop(requests);
     assert!(server.wait().expect("a child").success(), "it ends when nobody asks any more");
 }
+
+/// The wheel alone, in an environment that knows nothing of this repository: by another interpreter
+/// than the one of the tests above, where there is one.
+#[test]
+#[ignore = "test-all: setuptools comes from PyPI"]
+fn a_wheel_is_all_that_a_program_needs() {
+    let place = place();
+    installed(place.path());
+    let at = |name: &str| place.path().join(name);
+    let done = |command: &mut Command| {
+        let done = ran(command);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{command:?}: {}\n{said}", done.status);
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let mut build = Command::new(root().join("scripts/build-wheel.sh"));
+    build.arg(at("wheel")).env("LIBRARY", at("lib/libginnel.so.0"));
+    let wheel = done(&mut build).trim().to_owned();
+    assert!(wheel.contains("-py3-none-linux_"), "{wheel}");
+    done(Command::new("python3").args(["-m", "venv"]).arg(at("venv")));
+    let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", &wheel];
+    done(Command::new(at("venv/bin/python")).args(pip));
+    let carried = |program: &Path| {
+        let mut command = Command::new(at("venv/bin/python"));
+        command.args(["-W", "error"]).arg(program).current_dir("/");
+        for name in ["PYTHONPATH", "GINNEL_LIBRARY", "GINNEL_SEGMENT", "LD_LIBRARY_PATH"] {
+            command.env_remove(name);
+        }
+        command.env("GINNEL_DIR", at("own"));
+        done(&mut command)
+    };
+    carried(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/objects.py"));
+    let program = at("typed.py");
+    let text = "import ginnel, os\nat = os.path.dirname(ginnel.__file__)\n\
+                print(sorted(name for name in os.listdir(at) if name[0] != '_'))\n";
+    std::fs::write(&program, text).expect("written");
+    assert_eq!(carried(&program), "['libginnel.so.0', 'py.typed']\n");
+}

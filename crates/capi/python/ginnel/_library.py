@@ -164,8 +164,15 @@ for _kind, _measures in MEASURES.items():
     ]
 
 
+def _file() -> str:
+    """The library that is asked for; else the one that a wheel has brought; else the system's."""
+    brought = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libginnel.so.0")
+    found = brought if os.path.exists(brought) else "libginnel.so.0"
+    return os.environ.get("GINNEL_LIBRARY", found)
+
+
 def _load() -> Any:
-    name = os.environ.get("GINNEL_LIBRARY", "libginnel.so.0")
+    name = _file()
     try:
         library = ctypes.CDLL(name)
     except OSError as why:

@@ -115,6 +115,6 @@ impl Locked<'_> {
         self.commit(&change);
         drop(change);
         Perm::touch(self.set.object.words);
-        self.let_go_on();
+        self.let_go_on(self.has_any_zero());
     }
 }

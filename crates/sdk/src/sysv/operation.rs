@@ -154,7 +154,7 @@ impl<'a> Locked<'a> {
                 drop(change);
                 self.set.touch();
                 if ops.iter().any(|op| op.add != 0) && self.has_sleepers() {
-                    self.let_go_on();
+                    self.let_go_on(self.has_zero(ops.iter().map(|op| usize::from(op.number))));
                 }
                 Ok(None)
             }

@@ -158,7 +158,7 @@ impl Space {
     pub fn look(&self, id: i32) -> Answer<()> {
         let set = self.set(id)?;
         let mut locked = set.lock(&|| ())?;
-        locked.let_go_on();
+        locked.let_go_on(locked.has_any_zero());
         Ok(())
     }
 }

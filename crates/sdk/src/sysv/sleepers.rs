@@ -211,10 +211,24 @@ impl Locked<'_> {
         (state & 0xff == DONE).then_some((state >> 24 & 0xff) as i32)
     }
 
+    /// Is one of these semaphores zero by now?
+    pub fn has_zero(&self, of: impl Iterator<Item = usize>) -> bool {
+        let set = self.set;
+        let mut of = of.filter(|&number| number < set.count);
+        of.any(|number| set.word(set.semaphore(number)).load(Relaxed) & 0xffff == 0)
+    }
+
+    /// Is any of all, where somebody may wait for that?
+    pub fn has_any_zero(&self) -> bool {
+        self.has_sleepers() && self.has_zero(0..self.set.count)
+    }
+
     /// Does what sleepers wait to do, as far as that can be done now: first those that wait for
     /// zeroes and change nothing, then the others in their order, and from the beginning after
-    /// each.
-    pub fn let_go_on(&mut self) {
+    /// each. `fell`: one of the semaphores that were changed is zero. Only then Linux looks at those
+    /// that change nothing (`do_smart_wakeup_zero` in its ipc/sem.c), and so only then one of them
+    /// is told that it would have to wait for another than before, and may not.
+    pub fn let_go_on(&mut self, mut fell: bool) {
         // Each time one goes on.
         for _ in 0..=SLOTS {
             let mut waiting: Vec<Sleeper> = self
@@ -224,9 +238,10 @@ impl Locked<'_> {
                 .map(|(slot, state)| self.set.sleeper(slot, state))
                 .collect();
             waiting.sort_by_key(|sleeper| (sleeper.changes, sleeper.ticket));
-            if !waiting.iter().any(|sleeper| self.goes_on(sleeper)) {
+            let Some(went) = waiting.iter().find(|sleeper| self.goes_on(sleeper, fell)) else {
                 return;
-            }
+            };
+            fell = self.has_zero(self.numbers_of(went));
         }
     }
 
@@ -234,19 +249,27 @@ impl Locked<'_> {
     pub fn look_at(&mut self, sleeper: &Sleeper) {
         let state = self.set.state_of(sleeper).load(Acquire);
         let now = self.set.sleeper(sleeper.slot, state);
-        if state & 0xff == WAITS && now.ticket == sleeper.ticket && self.goes_on(&now) {
-            self.let_go_on();
+        if state & 0xff == WAITS && now.ticket == sleeper.ticket && self.goes_on(&now, false) {
+            self.let_go_on(self.has_zero(self.numbers_of(&now)));
         }
     }
 
+    /// The semaphores of its operations.
+    fn numbers_of(&self, sleeper: &Sleeper) -> impl Iterator<Item = usize> + use<> {
+        let ops = self.set.operations_of(sleeper).into_iter();
+        ops.map(|op| usize::from(op.number))
+    }
+
     /// True where it changed a value, so that others are to be looked at again.
-    fn goes_on(&mut self, sleeper: &Sleeper) -> bool {
+    fn goes_on(&mut self, sleeper: &Sleeper, fell: bool) -> bool {
         let ops = self.set.operations_of(sleeper);
         if ops.is_empty() || ops.iter().any(|op| usize::from(op.number) >= self.set.count) {
             return false;
         }
         let mut change = self.change();
+        let is_looked_at = fell || sleeper.changes;
         let result = match self.attempt(&mut change, &ops, &sleeper.doer) {
+            Step::Blocks(_) | Step::Fails(libc::EAGAIN) if !is_looked_at => return false,
             Step::Blocks(at) => {
                 let about = at as u64 | u64::from(sleeper.doer.pid) << 32;
                 self.set.word(self.set.slot(sleeper.slot) + 32).store(about, Relaxed);

@@ -136,7 +136,7 @@ impl Locked<'_> {
         }
         drop(change);
         if any || look {
-            self.let_go_on();
+            self.let_go_on(any && self.has_any_zero());
         }
     }
 }
