@@ -8,7 +8,7 @@
 #   make wheel         the module for Python with its library, as a wheel in target/wheel
 #   make iceoryx2-python   iceoryx2's Python module over a segment, as a wheel in target/iceoryx2-python/dist
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
-#   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
+#   make bench-peers   the same beside the kernel's sockmap, UCX, boost.interprocess and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-instructions   instructions of a message in the library, by valgrind: also on a busy machine
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory

@@ -40,7 +40,8 @@ case $group in
     ycsb)  wanted=("${build[@]}" "${tools[@]}" "${ycsb[@]}") ;;
     peers)
         wanted=("${build[@]}" "${tools[@]}")
-        optional=(linux-libc-dev=/usr/include/linux/bpf.h ucx-utils=ucx_perftest) ;;
+        optional=(linux-libc-dev=/usr/include/linux/bpf.h ucx-utils=ucx_perftest g++=c++
+                  libboost-dev=/usr/include/boost/interprocess/ipc/message_queue.hpp) ;;
     packages)
         wanted=("${build[@]}" "${packing[@]}")
         optional=(mmdebstrap=mmdebstrap) ;;

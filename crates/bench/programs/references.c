@@ -3,6 +3,7 @@
 //   ring         ping-pong of `size` bytes through two hand-written rings of 1 MiB
 //   ring-locked  the same, where several threads may use each end, and who waits may be asleep: a lock at each end, a full fence before the writer looks
 //   ring-stream  one ring, writes of `size` bytes, a reader with a buffer of 256 KiB
+//   ring-rate    one ring, messages of `size` bytes, each written and read by itself
 //   ring-both    two rings, both processes write and read as they can, one thread each
 //   copy         no second process: one core copies pieces of `size` bytes to and fro in 8 MiB, which its second cache does not hold and the third does
 //   futex        ping-pong by futex wake, with pauses so that each receiver is asleep, or without
@@ -218,6 +219,29 @@ static void stream(int self) {
     }
 }
 
+// Messages one by one: each is written, and read, by itself.
+static void rate(int self) {
+    struct ring *r = &shared->rings[0];
+    memset(buffer, 1, sizeof buffer);
+    if (self == 0) {
+        for (uint64_t end = now_ns() + (uint64_t)(o.seconds * 1e9); now_ns() < end;)
+            for (int i = 0; i < 1024; i++) ring_write(r, buffer, o.size);
+        buffer[0] = 0; // the last
+        ring_write(r, buffer, o.size);
+        return;
+    }
+    uint64_t begin = 0, bytes = 0, head = 0, tail = 0;
+    for (buffer[0] = 1; buffer[0]; bytes += o.size) {
+        while (tail - head < o.size) tail = atomic_load_explicit(&r->tail, memory_order_acquire);
+        if (!begin) begin = now_ns();
+        memcpy(buffer, r->data + head % RING_SIZE, o.size); // its size divides the ring's
+        __asm__ volatile("" : : "r"(buffer) : "memory"); // all of it is read
+        atomic_store_explicit(&r->head, head += o.size, memory_order_release);
+    }
+    shared->bytes = bytes;
+    shared->elapsed = now_ns() - begin;
+}
+
 // As much as there is room for, of a write of `size` bytes.
 static size_t ring_write_some(struct ring *r, const char *from, size_t n) {
     uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
@@ -288,6 +312,7 @@ static void run(int self) {
     else if (!strcmp(o.role, "ring-locked")) play(self, &ring_locked);
     else if (!strcmp(o.role, "futex")) play(self, &futex);
     else if (!strcmp(o.role, "ring-stream")) stream(self);
+    else if (!strcmp(o.role, "ring-rate")) rate(self);
     else if (!strcmp(o.role, "ring-both")) both(self);
     else if (!strcmp(o.role, "copy")) copy(self);
     else die("unknown reference %s", o.role);

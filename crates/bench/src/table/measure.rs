@@ -70,6 +70,10 @@ impl Bench {
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
             Carrier::Object(mode) => (vec![self.object(mode, &options, cpus)?], None),
+            Carrier::Boost => {
+                let program = self.peers.boost.as_ref().map_err(|why| anyhow!("{why}"))?;
+                (vec![self.by_itself(Command::new(program), "queue", &options, cpus)?], None)
+            }
             Carrier::Ucx(test) => {
                 self.peers.ucx.as_ref().map_err(|why| anyhow!("{why}"))?;
                 (vec![peers::ucx(test, measure.work, self.quick, cpus, &self.scratch, self.deadline())?], None)
@@ -118,6 +122,7 @@ impl Bench {
             Work::Go(all) => format!("--connections {all} --seconds {seconds}"),
             Work::GoBeside(all) => format!("--connections {all} --seconds {}", if self.quick { "1" } else { "2" }),
             Work::GoStream(size) => format!("--mode stream --size {size} --seconds {seconds}"),
+            Work::Lock | Work::Contended => format!("--seconds {seconds}"),
             Work::GoCall => format!("--mode call --seconds {seconds}"),
             Work::Getter => format!("--size 1024 --pause-us 5000 --count {}", if self.quick { 150 } else { 400 }),
         };
@@ -142,8 +147,11 @@ impl Bench {
 
     /// By the program beside this one.
     fn object(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
-        let program = std::env::current_exe()?.with_file_name("ginnel-bench-objects");
-        self.by_itself(Command::new(program), mode, options, cpus)
+        let mut command = Command::new(std::env::current_exe()?.with_file_name("ginnel-bench-objects"));
+        if mode == "python" {
+            command.env("GINNEL_LIBRARY", self.programs.libginnel()?);
+        }
+        self.by_itself(command, mode, options, cpus)
     }
 
     /// A program that starts both ends itself.
@@ -290,11 +298,11 @@ impl Bench {
 fn value(work: Work, raw: &[Values]) -> Option<f64> {
     let all = |key| raw.iter().filter_map(move |values| values.get(key).copied());
     match work {
-        Work::PingPong(_) | Work::OneCore | Work::Large(_) | Work::Tail | Work::GoCall => all("p50_ns").next(),
+        Work::PingPong(_) | Work::OneCore | Work::Large(_) | Work::Tail | Work::GoCall | Work::Lock => all("p50_ns").next(),
         Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
         Work::Stream(_) | Work::Memcpy | Work::GoStream(_) => all("bytes_per_s").next(),
         Work::Both => all("bytes_per_s").next().or_else(|| raw.iter().map(|end| rate(end, "bytes")).sum()),
-        Work::Crowd(_) | Work::Go(_) | Work::GoBeside(_) => all("per_s").next(),
+        Work::Crowd(_) | Work::Go(_) | Work::GoBeside(_) | Work::Contended => all("per_s").next(),
         // Of those who asked.
         Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
         Work::Beside | Work::BesideOneCore | Work::Changes(_) => {

@@ -4,6 +4,7 @@
 //! * The kernel's sockmap, under the same unmodified programs: `programs/sockmap.c` enters their
 //!   connections in it, and counts what was carried how.
 //! * UCX, by its own `ucx_perftest`: programs written for a library of messages.
+//! * boost.interprocess's queue of messages, by `programs/boost.cpp`.
 //! * iceoryx2, by a small program in `benchmarks/peers/iceoryx2`, which is built when it is asked
 //!   for.
 
@@ -25,6 +26,8 @@ pub struct Peers {
     pub sockmap: Result<PathBuf, String>,
     /// `ucx_perftest`.
     pub ucx: Result<(), String>,
+    /// `programs/boost.cpp`, compiled.
+    pub boost: Result<PathBuf, String>,
     /// The ping-pong through iceoryx2.
     pub iceoryx2: Result<PathBuf, String>,
 }
@@ -45,6 +48,11 @@ impl Peers {
             }),
             ucx: wanted(|carrier| matches!(carrier, Carrier::Ucx(_))).and_then(|()| {
                 try_ucx().map_err(|why| format!("no ucx_perftest: {why:#}. It comes with Debian's package ucx-utils"))
+            }),
+            boost: wanted(|carrier| carrier == Carrier::Boost).and_then(|()| {
+                programs
+                    .compile_boost()
+                    .map_err(|why| format!("no boost: {why:#}. Its headers come with Debian's package libboost-dev"))
             }),
             iceoryx2: wanted(|carrier| carrier == Carrier::Iceoryx2).and_then(|()| {
                 build_iceoryx2(repository, target).map_err(|why| {

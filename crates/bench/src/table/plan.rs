@@ -31,6 +31,8 @@ pub enum Carrier {
     Sockmap,
     /// UCX over shared memory, by this test of `ucx_perftest`.
     Ucx(&'static str),
+    /// A queue of boost.interprocess's.
+    Boost,
     /// Publishing and subscribing by iceoryx2, without copies.
     Iceoryx2,
 }
@@ -43,7 +45,7 @@ impl Carrier {
 
     /// Whether it is another project's, measured only with `--peers`.
     pub fn is_peer(self) -> bool {
-        matches!(self, Self::Sockmap | Self::Ucx(_) | Self::Iceoryx2)
+        matches!(self, Self::Sockmap | Self::Ucx(_) | Self::Boost | Self::Iceoryx2)
     }
 
     /// Whether each sample says which share of its bytes went the way that is measured: the rest
@@ -112,6 +114,10 @@ pub enum Work {
     GoBeside(usize),
     /// A stream of writes of this many bytes between two programs in Go: bytes per second.
     GoStream(usize),
+    /// Taking a lock that nobody else wants, and giving it back: ns.
+    Lock,
+    /// The same by two processes at once, without a pause: locks per second, of both.
+    Contended,
     /// In a program in Go a system call that is not about sockets: ns.
     GoCall,
     /// Reading values of 1 KiB from memcached, one every 5 ms: from request to answer in ns.
@@ -137,6 +143,7 @@ impl Work {
                 | Self::Connect
                 | Self::Go(_)
                 | Self::GoBeside(_)
+                | Self::Contended
         )
     }
 
@@ -174,7 +181,7 @@ impl Work {
             | Self::Tail
             | Self::Beside
             | Self::BesideOneCore => "pingpong",
-            Self::Changes(_) => "references",
+            Self::Changes(_) | Self::Lock | Self::Contended => "references",
             Self::Stream(_) | Self::Memcpy => "stream",
             Self::Crowd(_) => "crowd",
             Self::Both | Self::Pairs(_) | Self::PairsApart(_) | Self::Connect => TASKS,
@@ -226,11 +233,11 @@ impl Carrier {
     }
 }
 
+use Carrier::{Boost, Iceoryx2, Object, Sockmap, Ucx};
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
-use Carrier::{Iceoryx2, Object, Sockmap, Ucx};
 use Work::{
-    Beside, BesideOneCore, Both, Changes, Connect, Crowd, Getter, Go, GoBeside, GoCall, GoStream, Idle, Large, Memcpy, OneCore,
-    Pairs, PairsApart, Paused, PingPong, Stream, Tail,
+    Beside, BesideOneCore, Both, Changes, Connect, Contended, Crowd, Getter, Go, GoBeside, GoCall, GoStream, Idle, Large, Lock,
+    Memcpy, OneCore, Pairs, PairsApart, Paused, PingPong, Stream, Tail,
 };
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
@@ -246,6 +253,7 @@ pub const MEASURES: &[Measure] = &[
     measure("tcp/blocking", Tcp, PingPong("blocking")),
     measure("sockmap/blocking", Sockmap, PingPong("blocking")),
     measure("ucx/tag", Ucx("tag_lat"), PingPong("")),
+    measure("boost/polling", Boost, PingPong("")),
     measure("iceoryx2/polling", Iceoryx2, PingPong("")),
     measure("unix/blocking", Unix, PingPong("blocking")),
     measure("veth/blocking", Veth, PingPong("blocking")),
@@ -264,7 +272,18 @@ pub const MEASURES: &[Measure] = &[
     measure("ginnel/64k", Ginnel, Large(65536)),
     measure("tcp/64k", Tcp, Large(65536)),
     measure("ucx/64k", Ucx("tag_lat"), Large(65536)),
+    measure("loan/1", Object("loan"), Large(1)),
+    measure("loan/4k", Object("loan"), Large(4096)),
+    measure("loan/64k", Object("loan"), Large(65536)),
+    measure("loan/1m", Object("loan"), Large(1 << 20)),
+    measure("python/1m", Object("python"), Large(1 << 20)),
+    measure("loan/4m", Object("loan"), Large(4 << 20)),
+    measure("mutex/alone", Object("mutex"), Lock),
+    measure("pthread/alone", Object("pthread"), Lock),
+    measure("mutex/contended", Object("mutex-contended"), Contended),
+    measure("pthread/contended", Object("pthread-contended"), Contended),
     measure("futex/paused", Shared("futex"), Paused("")),
+    measure("queue/paused", Object("paused"), Paused("")),
     measure("ginnel/paused", Ginnel, Paused("blocking")),
     measure("ginnel/paused-epoll", Ginnel, Paused("epoll")),
     measure("tcp/paused", Tcp, Paused("blocking")),
@@ -284,6 +303,8 @@ pub const MEASURES: &[Measure] = &[
     measure("unix/stream-64k", Unix, Stream(65536)),
     measure("veth/stream-64k", Veth, Stream(65536)),
     measure("ginnel-veth/stream-64k", GinnelVeth, Stream(65536)),
+    measure("ring/rate-64", Shared("ring-rate"), Stream(64)),
+    measure("queue/rate-64", Object("rate"), Stream(64)),
     measure("ring/stream-64", Shared("ring-stream"), Stream(64)),
     measure("ginnel/stream-64", Ginnel, Stream(64)),
     measure("tcp/stream-64", Tcp, Stream(64)),
@@ -485,6 +506,8 @@ const CROWD: &str = "100 busy connections, alone and beside 9,900 idle ones";
 const PAIRS: &str = "pairs of processes on two processors, 64 B to and fro";
 const BESIDE: &str = "64 B to and fro beside processes that are always busy";
 const SETUP: &str = "connect, one byte to and fro, close";
+const LOANS: &str = "queue: a loan to and fro, of which the first bytes are written and read";
+const LOCKS: &str = "locking and unlocking: alone, and two processes without a pause";
 const AWAKE: &str = "wake-ups per message, peer awake";
 const GO_NET: &str = "programs in Go, both ends: 64 B to and fro, streams, a call that is not about sockets";
 const GO_BESIDE: &str = "programs in Go beside processes that are always busy";
@@ -512,6 +535,10 @@ pub const FIGURES: &[Figure] = &[
     figure(NEAR, "ring-locked/ping-pong", Limit, Target::None),
     figure(NEAR, "queue/ping-pong", Limit, AtMost(1.4)),
     figure(NEAR, "queue/ping-pong", to("ring/ping-pong"), Target::None),
+    figure(NEAR, "queue/ping-pong", to("unix/blocking"), Target::None),
+    figure(NEAR, "queue/ping-pong", to("ucx/tag"), AtMost(1.0)),
+    figure(NEAR, "queue/ping-pong", to("iceoryx2/polling"), AtMost(1.0)),
+    figure(NEAR, "queue/ping-pong", to("boost/polling"), AtMost(1.0)),
     figure(NEAR, "tcp/non-blocking", Limit, Target::None),
     figure(NEAR, "unix/blocking", Limit, Target::None),
     figure(NEAR, "tcp/blocking", Limit, Target::None),
@@ -537,9 +564,18 @@ pub const FIGURES: &[Figure] = &[
     figure(LARGE, "ginnel/4k", to("ucx/4k"), Target::None),
     figure(LARGE, "ginnel/4k", to("iceoryx2/4k"), Target::None),
     figure(LARGE, "ginnel/64k", to("ucx/64k"), Target::None),
+    figure(LOANS, "loan/1", Limit, AtMost(1.4)),
+    figure(LOANS, "loan/4k", to("loan/1"), AtMost(1.1)),
+    figure(LOANS, "loan/64k", to("loan/1"), AtMost(1.1)),
+    figure(LOANS, "loan/1m", to("loan/1"), AtMost(1.1)),
+    figure(LOANS, "loan/4m", to("loan/1"), AtMost(1.1)),
+    figure(LOANS, "python/1m", Above("loan/1m"), AtMost(5000.0)),
+    figure(LOCKS, "mutex/alone", to("pthread/alone"), AtMost(1.5)),
+    figure(LOCKS, "mutex/contended", to("pthread/contended"), AtLeast(1.0)),
     figure(AWAKE, "ginnel/blocking", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/epoll", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/non-blocking", Messages, AtMost(0.01)),
+    figure(ASLEEP, "queue/paused", to("futex/paused"), AtMost(1.15)),
     figure(ASLEEP, "ginnel/paused", to("futex/paused"), AtMost(1.15)),
     figure(ASLEEP, "ginnel/paused-epoll", to("futex/paused"), AtMost(1.15)),
     figure(ASLEEP, "ginnel/paused", to("tcp/paused"), AtMost(0.8)),
@@ -566,6 +602,7 @@ pub const FIGURES: &[Figure] = &[
     figure(BULK, "ucx/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "ginnel/stream-64k", to("sockmap/stream-64k"), Target::None),
     figure(BULK, "ginnel/stream-64k", to("ucx/stream-64k"), Target::None),
+    figure(SMALL, "queue/rate-64", to("ring/rate-64"), AtLeast(0.8)),
     figure(SMALL, "ginnel/stream-64", to("tcp/stream-64"), AtLeast(100.0)),
     figure(SMALL, "ginnel/stream-64", to("ring/stream-64"), AtLeast(0.45)),
     figure(SMALL, "sockmap/stream-64", to("tcp/stream-64"), Target::None),
