@@ -37,6 +37,13 @@ pub fn was_left(place: u64) -> bool {
     frame(place) == Frame::Left
 }
 
+/// Does this thread run no signal handler? False where that cannot be told.
+#[cold]
+pub fn is_outside_handlers() -> bool {
+    let now = here();
+    tells() && stack().is_some_and(|stack| stack.contains(&now) && !handler_between(now..stack.end))
+}
+
 /// Was it another thread's, which sleeps elsewhere by now? False where that cannot be told. Takes
 /// milliseconds.
 #[cold]

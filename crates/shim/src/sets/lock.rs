@@ -3,7 +3,7 @@
 
 use crate::thread::me;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
 use ginnel_node::processes::left;
 use ginnel_region::sys;
 
@@ -19,7 +19,8 @@ pub(super) trait Heal {
 pub(super) struct Spin<T> {
     /// 0, or [`me`] of who holds it.
     held: AtomicUsize,
-    /// The [place](left::place) of the holder's frame; 0: none that could be left.
+    /// The [place](left::place) of the holder's frame; 0: its work has not begun, or has ended;
+    /// [`FORKS`]: it has no frame that could be left.
     frame: AtomicU64,
     pub(super) value: UnsafeCell<T>,
 }
@@ -32,17 +33,31 @@ unsafe impl<T: Send> Sync for Spin<T> {}
 const LONG: u32 = 64;
 const VERY_LONG: u32 = 1 << 16;
 
+/// In [`Spin::frame`]: it is held round a fork.
+const FORKS: u64 = u64::MAX;
+
 impl<T> Spin<T> {
     /// Not held.
     pub const fn new(value: T) -> Self {
         Self { held: AtomicUsize::new(0), frame: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
-    pub(super) fn try_acquire(&self) -> bool {
+    #[inline]
+    fn take(&self) -> bool {
         self.held.compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Before a fork.
+    pub(super) fn try_acquire(&self) -> bool {
+        let had = self.take();
+        if had {
+            self.frame.store(FORKS, Ordering::Relaxed);
+        }
+        had
+    }
+
     pub(super) fn release(&self) {
+        compiler_fence(Ordering::SeqCst);
         self.frame.store(0, Ordering::Relaxed);
         self.held.store(0, Ordering::Release);
     }
@@ -59,11 +74,12 @@ impl<T> Spin<T> {
     #[cold]
     fn take_over(&self, round: u32) -> bool {
         let (held, frame) = (self.held.load(Ordering::Relaxed), self.frame.load(Ordering::Relaxed));
-        if held == 0 || frame == 0 {
-            return false;
-        }
-        let left =
-            if held == me() { left::was_left(frame) } else { round.is_multiple_of(VERY_LONG) && left::was_left_elsewhere(frame) };
+        let left = match (held == me(), frame) {
+            (_, FORKS) => false,
+            (true, 0) => left::is_outside_handlers(),
+            (true, _) => left::was_left(frame),
+            (false, _) => frame != 0 && round.is_multiple_of(VERY_LONG) && left::was_left_elsewhere(frame),
+        };
         let is_same = || self.frame.load(Ordering::Relaxed) == frame;
         left && is_same() && self.held.compare_exchange(held, me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -75,7 +91,7 @@ impl<T: Heal> Spin<T> {
     /// one holds.
     pub fn soon<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         const ROUNDS: u32 = 256;
-        let mut had = self.try_acquire();
+        let mut had = self.take();
         let mut taken_over = false;
         for round in 1..ROUNDS {
             if had {
@@ -89,7 +105,7 @@ impl<T: Heal> Spin<T> {
                 sys::yield_now();
             }
             core::hint::spin_loop();
-            had = self.try_acquire();
+            had = self.take();
         }
         had.then(|| self.work(taken_over, work))
     }
@@ -97,7 +113,7 @@ impl<T: Heal> Spin<T> {
     /// Works on the value under the lock.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let (mut round, mut taken_over) = (0u32, false);
-        while !self.try_acquire() {
+        while !self.take() {
             round = round.wrapping_add(1);
             if round.is_multiple_of(LONG) {
                 if self.take_over(round) {
@@ -115,6 +131,8 @@ impl<T: Heal> Spin<T> {
     #[inline(always)]
     fn work<R>(&self, taken_over: bool, work: impl FnOnce(&mut T) -> R) -> R {
         self.frame.store(left::place(), Ordering::Relaxed);
+        // For a handler in this thread: the work begins behind this.
+        compiler_fence(Ordering::SeqCst);
         // SAFETY: under the lock.
         let value = unsafe { &mut *self.value.get() };
         if taken_over {
