@@ -24,8 +24,8 @@ pub struct Ticket {
     pub number: u64,
 }
 
-/// What is kept as long as memory is lent, as what a device knows of it. To let go of the last of one
-/// may take long.
+/// What is kept as long as memory is lent, as what a device knows of it. To let go of the last of
+/// one may take long.
 pub type Beside = SmallVec<[Arc<dyn Any + Send + Sync>; 3]>;
 
 /// What came back.

@@ -17,7 +17,8 @@ pub const EXHAUSTED: Duration = Duration::from_millis(100);
 pub struct Rests(Vec<(Token, Instant)>);
 
 impl Rests {
-    /// Has it rest. It is no longer watched. One that rests already is watched again when this says.
+    /// Has it rest. It is no longer watched. One that rests already is watched again when this
+    /// says.
     pub fn add(&mut self, what: Token, until: Instant) {
         self.0.retain(|(one, _)| *one != what);
         self.0.push((what, until));

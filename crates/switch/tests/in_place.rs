@@ -273,8 +273,8 @@ fn content_is_exact_under_load_between_two_switches() {
     }
 }
 
-/// Sends long frames as long as there are to be more, with nothing that comes back left as it is, and
-/// takes them in another thread: each is exact, and they are in order. How many arrived?
+/// Sends long frames as long as there are to be more, with nothing that comes back left as it is,
+/// and takes them in another thread: each is exact, and they are in order. How many arrived?
 pub fn load(a: &mut FrontEnd, b: &mut FrontEnd, mut more: impl FnMut(u32) -> bool) -> u32 {
     let numbered = |n: u32| {
         let len = 1000 + (n.wrapping_mul(7919) % 60_000) as usize;

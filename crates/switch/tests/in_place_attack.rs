@@ -1,5 +1,5 @@
-//! Frames that are sent from where they lie, under attack: whatever fails or dies meanwhile, a chain
-//! comes back once, not before its bytes are sent, and not long after.
+//! Frames that are sent from where they lie, under attack: whatever fails or dies meanwhile, a
+//! chain comes back once, not before its bytes are sent, and not long after.
 
 use crate::common::lent::{BROKEN, LIMIT, World, breaks, plain};
 use crate::common::{alone, frame, mac};
@@ -158,7 +158,8 @@ fn memory_that_is_taken_away_and_given_back_while_frames_are_sent_from_it() {
     world.until(|world| world.long.done(&mut world.a) == 1);
 }
 
-/// A guest, its front end and another host that do what they may, in an order that a number decides.
+/// A guest, its front end and another host that do what they may, in an order that a number
+/// decides.
 struct Life {
     world: World,
     state: u64,

@@ -41,8 +41,8 @@ impl Switch {
 
     /// Tells devices which memory of machines there is, if it may be another.
     ///
-    /// Memory that a device knows cannot be taken from its machine's front end any more, and all its
-    /// pages come into being: so only that of ports is, of which it is said how much it may be.
+    /// Memory that a device knows cannot be taken from its machine's front end any more, and all
+    /// its pages come into being: so only that of ports is, of which it is said how much it may be.
     pub(crate) fn pass_on_memory(&mut self) {
         self.closer.go_on();
         if !std::mem::take(&mut self.memory_changed) || !self.hosts.registers() {

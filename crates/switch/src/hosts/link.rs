@@ -142,8 +142,8 @@ pub struct Link {
     lends: bool,
     /// The first loan on its way, and since when it was seen to be the first.
     waits: Option<(u64, Instant)>,
-    /// Until then nothing is lent, as the host is [slow](SLOW). Whoever has the link hands that on to
-    /// the next one of this host.
+    /// Until then nothing is lent, as the host is [slow](SLOW). Whoever has the link hands that on
+    /// to the next one of this host.
     pub slow: Option<Instant>,
     /// Messages that were sent, and received.
     pub sent: u64,

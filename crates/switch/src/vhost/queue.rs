@@ -35,8 +35,8 @@ pub struct Queue {
     error: Option<OwnedFd>,
     /// The ring, while it is served.
     pub ring: Option<Ring>,
-    /// The same while it cannot be: it lies in memory that the front end has taken away. It may give
-    /// that back, and some of its chains may be lent.
+    /// The same while it cannot be: it lies in memory that the front end has taken away. It may
+    /// give that back, and some of its chains may be lent.
     parked: Option<Ring>,
     /// Why it is not served, although the front end wants it to be.
     pub broken: Option<Broken>,

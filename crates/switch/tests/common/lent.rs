@@ -1,5 +1,5 @@
-//! A switch that the test turns itself, with a guest at each of two ports, and other hosts, which the
-//! test is: they take nothing but what it takes.
+//! A switch that the test turns itself, with a guest at each of two ports, and other hosts, which
+//! the test is: they take nothing but what it takes.
 
 use super::long::Long;
 use super::{frame, mac};
@@ -180,8 +180,8 @@ impl World {
         Self::of(options, secret, &[plain])
     }
 
-    /// With a host for each of these, which makes its wire: behind the first is the address 9, behind
-    /// the next 19 …
+    /// With a host for each of these, which makes its wire: behind the first is the address 9,
+    /// behind the next 19 …
     pub fn of(options: Options, secret: bool, wires: &[MakeWire]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let port = |name: &str| PortConfig::new(name, directory.path().join(name), 0);
@@ -289,7 +289,7 @@ impl World {
         self.until(|world| world.a.receive(0).is_some_and(|got| got == hello));
     }
 
-    /// Has the switch read another configuration, with ports as `name.sock`, and turns until it has it.
+    /// Has the switch read another configuration, with these ports, and turns until it has it.
     pub fn reload(&mut self, ports: &[&str]) {
         let place = self.directory.path();
         let port = |name: &&str| format!("[port.{name}]\nsocket = {:?}\n", place.join(name));

@@ -188,9 +188,9 @@ impl Drop for Lab {
     }
 }
 
-/// Runs the test of this name in a process of its own: true there. A program that another test starts
-/// meanwhile has all files of this process until its exec, which closes them; where a close waits, it
-/// would wait as well.
+/// Runs the test of this name in a process of its own: true there. A program that another test
+/// starts meanwhile has all files of this process until its exec, which closes them; where a close
+/// waits, it would wait as well.
 #[must_use]
 pub fn alone(name: &str) -> bool {
     const ALONE: &str = "GINNEL_TEST_ALONE";

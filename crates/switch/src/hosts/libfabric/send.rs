@@ -86,8 +86,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Sends the same with the end copied: what was known when it was lent has been forgotten since,
-    /// as its machine is gone.
+    /// Sends the same with the end copied: what was known when it was lent has been forgotten
+    /// since, as its machine is gone.
     fn send_copied(&mut self, index: u32, len: usize, loan: Loan) -> Result<Option<Loan>, Lost> {
         let buffer = self.own(index).get_mut(len..).unwrap_or_default();
         let copied = loan.held().map_or(0, |held| held.copy_to(buffer));

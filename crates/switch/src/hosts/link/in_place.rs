@@ -60,8 +60,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Looks how long what was lent first is on its way, and notes whether the host is slow. Returns
-    /// how long.
+    /// Looks how long what was lent first is on its way, and notes whether the host is slow.
+    /// Returns how long.
     pub(super) fn watch_loans(&mut self, now: Instant) -> Duration {
         self.slow = self.slow.filter(|&until| now < until);
         if !self.lends {
