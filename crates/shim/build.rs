@@ -26,7 +26,8 @@ fn main() {
             .output();
         let folder = String::from_utf8(said.expect("rustc runs").stdout).expect("a path");
         let out = std::path::PathBuf::from(variable("OUT_DIR"));
-        std::fs::write(out.join("libgcc_s.a"), "!<arch>\n").expect("the target folder can be written");
+        std::fs::write(out.join("libgcc_s.a"), "!<arch>\n")
+            .expect("the target folder can be written");
         println!("cargo::rustc-link-search=native={}", out.display());
         println!("cargo::rustc-cdylib-link-arg={}/self-contained/libunwind.a", folder.trim());
     }

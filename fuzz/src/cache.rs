@@ -60,15 +60,32 @@ pub fn session(bytes: &[u8]) {
     let mut text = Vec::new();
     while !bytes.is_empty() {
         match bytes.byte() {
-            piece @ 0..192 => text.extend_from_slice(PIECES[usize::from(piece) % PIECES.len()].as_bytes()),
-            192..208 => text.extend([0x80, bytes.byte() & 0x3f, 0, 2, bytes.byte() & 24, 0, 0, 0, 0, 0, 0, bytes.byte()]),
+            piece @ 0..192 => {
+                text.extend_from_slice(PIECES[usize::from(piece) % PIECES.len()].as_bytes())
+            }
+            192..208 => text.extend([
+                0x80,
+                bytes.byte() & 0x3f,
+                0,
+                2,
+                bytes.byte() & 24,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                bytes.byte(),
+            ]),
             byte => text.push(byte.wrapping_add(bytes.byte())),
         }
     }
     let mut store = Store::private(&limits()).expect("memory");
-    let (settings, connections, mut session) = (Settings::default(), Connections::default(), Session::default());
+    let (settings, connections, mut session) =
+        (Settings::default(), Connections::default(), Session::default());
     for piece in text.chunks(1 + text.len() / 3) {
-        let mut context = Context { store: &mut store, settings: &settings, connections: &connections };
+        let mut context =
+            Context { store: &mut store, settings: &settings, connections: &connections };
         session.receive(piece, &mut context);
         assert!(session.output.len() < ginnel_cache::protocol::OUTPUT + (16 << 10), "{text:?}");
         let written = session.output.len();
@@ -85,15 +102,21 @@ pub fn reader(bytes: &[u8]) {
     keys.iter().for_each(|key| _ = store.put(&Put::set(key.as_bytes(), &[7; 50])));
     let mut reader = Reader::new(store.view()).expect("an honest header");
     let words = store.view().len() as u64;
-    let number = |bytes: &mut Bytes<'_>| (0..4).fold(0, |number, _| number << 8 | u64::from(bytes.byte()));
+    let number =
+        |bytes: &mut Bytes<'_>| (0..4).fold(0, |number, _| number << 8 | u64::from(bytes.byte()));
     while !bytes.is_empty() {
         let key = &keys[usize::from(bytes.byte()) % keys.len()];
         let at = number(&mut bytes) % words;
         let value = match bytes.byte() % 4 {
             0 => number(&mut bytes) << 32 | number(&mut bytes),
-            1 => Slot { tag: (reader.hash(key.as_bytes()) >> 48) as u16, place: number(&mut bytes) % (words + 9) }.to_word(),
+            1 => Slot {
+                tag: (reader.hash(key.as_bytes()) >> 48) as u16,
+                place: number(&mut bytes) % (words + 9),
+            }
+            .to_word(),
             2 => {
-                let item = Item { key_len: 5, value_len: number(&mut bytes) as u32, ..Item::default() };
+                let item =
+                    Item { key_len: 5, value_len: number(&mut bytes) as u32, ..Item::default() };
                 item.to_words()[2]
             }
             _ => u64::from(bytes.byte()),
@@ -102,7 +125,9 @@ pub fn reader(bytes: &[u8]) {
         let at = if bytes.byte() & 1 == 0 { at } else { 64 + at % 128 };
         store.forge(at as usize, value);
         if let Look::Hit(item) = reader.look(key.as_bytes()) {
-            assert!(reader.value().len() <= 8 << 10 && reader.value().len() == item.value_len as usize);
+            assert!(
+                reader.value().len() <= 8 << 10 && reader.value().len() == item.value_len as usize
+            );
         }
     }
 }

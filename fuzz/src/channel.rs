@@ -65,8 +65,15 @@ fn stage() -> &'static Scene {
         let waiters = [0, 1].map(|_| Waiter::new(&attachment.node).expect("a waiter can be had"));
         // Everything is open: the directory need not be found again.
         let _ = std::fs::remove_dir_all(directory);
-        let tables = (0..tables(&attachment) / 8).map(|i| attachment.node.joined().segment.word(i * 8).load(Relaxed)).collect();
-        Scene { attachment, listener: TcpListener::bind("127.0.0.1:0").expect("loopback"), waiters, tables }
+        let tables = (0..tables(&attachment) / 8)
+            .map(|i| attachment.node.joined().segment.word(i * 8).load(Relaxed))
+            .collect();
+        Scene {
+            attachment,
+            listener: TcpListener::bind("127.0.0.1:0").expect("loopback"),
+            waiters,
+            tables,
+        }
     })
 }
 
@@ -81,8 +88,12 @@ impl Scene {
     fn endpoint(&'static self, socket: &TcpStream, connected: bool) -> Option<Endpoint<'static>> {
         let fd = socket.as_raw_fd();
         let ledger = &self.attachment.ledger;
-        let (slot, _) =
-            ledger.find_or_claim(&self.attachment.node.processes, kernel::cookie(fd).ok()?, self.attachment.node.me(), |_| {})?;
+        let (slot, _) = ledger.find_or_claim(
+            &self.attachment.node.processes,
+            kernel::cookie(fd).ok()?,
+            self.attachment.node.me(),
+            |_| {},
+        )?;
         slot.hold(self.attachment.node.me());
         slot.set(flag::CONNECTED, connected);
         Some(Endpoint::new(&self.attachment, self.attachment.ledger.index(slot), fd))
@@ -149,7 +160,10 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         return;
     }
     let active = end.slot().stage() == Stage::Active;
-    let piece = [iovec { iov_base: ZEROES.as_ptr().cast_mut().cast(), iov_len: 1 + bytes.below(20_000) as usize }];
+    let piece = [iovec {
+        iov_base: ZEROES.as_ptr().cast_mut().cast(),
+        iov_len: 1 + bytes.below(20_000) as usize,
+    }];
     let into = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
     match bytes.byte() % 20 {
         0..4 => {
@@ -164,7 +178,10 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         }
         8 if active => {
             // SAFETY: `room` is writable.
-            assert!(unsafe { end.take_quick(into[0].iov_base.cast(), into[0].iov_len) } <= into[0].iov_len);
+            assert!(
+                unsafe { end.take_quick(into[0].iov_base.cast(), into[0].iov_len) }
+                    <= into[0].iov_len
+            );
         }
         9 if active => {
             // SAFETY: as for `put`.
@@ -183,22 +200,50 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         }
         13 => {
             end.serve_tx();
-            let _ = (end.pending_bytes(), end.unread_bytes(), end.writable(), end.readable(), end.is_surely_empty());
+            let _ = (
+                end.pending_bytes(),
+                end.unread_bytes(),
+                end.writable(),
+                end.readable(),
+                end.is_surely_empty(),
+            );
         }
         14 => end.request_downgrade(),
         15 => end.spill(),
         16 => {
-            let _ = (end.reader_died(), end.reset_is_end(), end.wants_service(), end.is_switching(), end.check_path(true, &mut 8));
+            let _ = (
+                end.reader_died(),
+                end.reset_is_end(),
+                end.wants_service(),
+                end.is_switching(),
+                end.check_path(true, &mut 8),
+            );
         }
         17 if bytes.byte() < 8 => drop(end.detach(Reason::Detached, 1_000_000)),
         18 if bytes.byte() < 16 => {
             let _ = reclaim::reclaim(&stage.attachment);
         }
-        _ => waiter.take(&stage.attachment.node.joined().segment, |bit| assert!(bit < waiter::BITS)),
+        _ => {
+            waiter.take(&stage.attachment.node.joined().segment, |bit| assert!(bit < waiter::BITS))
+        }
     }
     let slot: &Slot = end.slot();
-    assert!(stage.attachment.node.joined().segment.holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed)));
-    assert!(stage.attachment.node.joined().segment.holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed)));
+    assert!(
+        stage
+            .attachment
+            .node
+            .joined()
+            .segment
+            .holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed))
+    );
+    assert!(
+        stage
+            .attachment
+            .node
+            .joined()
+            .segment
+            .holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed))
+    );
 }
 
 /// One thing that a third party does.
@@ -217,37 +262,62 @@ fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStr
             let epoch = segment.word(direction + 8).load(Relaxed).wrapping_add(1);
             let record = direction + if epoch & 1 == 1 { 0x40 } else { 0x58 };
             segment.word(record).store(epoch, Relaxed);
-            let (received, tail) = (segment.word(direction + 0x170).load(Relaxed), segment.word(direction).load(Relaxed));
+            let (received, tail) = (
+                segment.word(direction + 0x170).load(Relaxed),
+                segment.word(direction).load(Relaxed),
+            );
             segment.word(record + 8).store(
-                if bytes.one_in(2) { received.wrapping_add(u64::from(bytes.byte() % 4)) } else { bytes.value(received) },
+                if bytes.one_in(2) {
+                    received.wrapping_add(u64::from(bytes.byte() % 4))
+                } else {
+                    bytes.value(received)
+                },
                 Relaxed,
             );
-            segment.word(record + 16).store(if bytes.one_in(2) { tail } else { bytes.value(tail) }, Relaxed);
+            segment
+                .word(record + 16)
+                .store(if bytes.one_in(2) { tail } else { bytes.value(tail) }, Relaxed);
             segment.word(direction + 8).store(epoch, Relaxed);
         }
         6 => {
             // Another ring, at the very end perhaps.
             let grown = segment.word(direction + 0x10).load(Relaxed).wrapping_add(1);
             let (ring, size) = (direction + 0x80 + (grown & 1) * 24, PAGE << bytes.below(8));
-            let (head, tail) = (segment.word(direction + 0x100).load(Relaxed), segment.word(direction).load(Relaxed));
-            let start = [tail, head, head.wrapping_sub(bytes.below(65536))][bytes.below(3) as usize];
+            let (head, tail) = (
+                segment.word(direction + 0x100).load(Relaxed),
+                segment.word(direction).load(Relaxed),
+            );
+            let start =
+                [tail, head, head.wrapping_sub(bytes.below(65536))][bytes.below(3) as usize];
             for (value, i) in [start, SIZE - size, size].into_iter().zip(0..) {
-                segment.word(ring + i * 8).store(if bytes.one_in(8) { bytes.value(value) } else { value }, Relaxed);
+                segment
+                    .word(ring + i * 8)
+                    .store(if bytes.one_in(8) { bytes.value(value) } else { value }, Relaxed);
             }
             segment.word(direction + 0x10).store(grown, Relaxed);
             segment.word(direction).store(tail.wrapping_add(bytes.below(20_000)), Relaxed);
         }
         7 => {
             // A freeze.
-            let (epoch, tail) = (segment.word(direction + 8).load(Relaxed), segment.word(direction).load(Relaxed));
+            let (epoch, tail) =
+                (segment.word(direction + 8).load(Relaxed), segment.word(direction).load(Relaxed));
             segment.word(direction + 0x158).store(tail.wrapping_sub(bytes.below(9000)), Relaxed);
             segment.word(direction + 0x150).store(epoch, Relaxed);
         }
-        8 => put(u64::from(stage.waiters[usize::from(bytes.byte() & 1)].page()) * PAGE + bytes.below(512) * 8, bytes),
+        8 => put(
+            u64::from(stage.waiters[usize::from(bytes.byte() & 1)].page()) * PAGE
+                + bytes.below(512) * 8,
+            bytes,
+        ),
         9 => put(PAGE + bytes.below(65536) * 32, bytes),
         10 => {
-            let wish = Want::Waiter { page: bytes.value(stage.waiters[0].page().into()) as u32, bit: bytes.below(65536) as u16 };
-            segment.word(direction + if bytes.byte() & 1 == 0 { 0xc0 } else { 0x140 }).store(wish.word(), Relaxed);
+            let wish = Want::Waiter {
+                page: bytes.value(stage.waiters[0].page().into()) as u32,
+                bit: bytes.below(65536) as u16,
+            };
+            segment
+                .word(direction + if bytes.byte() & 1 == 0 { 0xc0 } else { 0x140 })
+                .store(wish.word(), Relaxed);
         }
         _ => {
             // Past the ends, over TCP, urgent now and then.
@@ -255,7 +325,12 @@ fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStr
             let text = bytes.take(3);
             // SAFETY: the bytes are readable; the socket is open.
             unsafe {
-                libc::send(socket.as_raw_fd(), text.as_ptr().cast(), text.len(), urgent | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+                libc::send(
+                    socket.as_raw_fd(),
+                    text.as_ptr().cast(),
+                    text.len(),
+                    urgent | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+                )
             };
         }
     }

@@ -53,10 +53,18 @@ pub fn target(bytes: &[u8]) {
     match Config::parse(&text, Path::new("fuzz.toml")) {
         Ok(config) => {
             for (name, segment) in &config.segments {
-                assert!(segment.size.is_power_of_two() && (16 << 20..=1 << 40).contains(&segment.size), "{text:?}");
+                assert!(
+                    segment.size.is_power_of_two() && (16 << 20..=1 << 40).contains(&segment.size),
+                    "{text:?}"
+                );
                 assert!((1..=256).contains(&segment.vectors), "{text:?}");
                 // A name is part of a path: it must not lead elsewhere.
-                assert!(config.socket(name, 1).starts_with(&config.run_dir) && !name.contains('/') && name != "..", "{text:?}");
+                assert!(
+                    config.socket(name, 1).starts_with(&config.run_dir)
+                        && !name.contains('/')
+                        && name != "..",
+                    "{text:?}"
+                );
             }
         }
         Err(error) => assert!(!error.to_string().is_empty(), "{text:?}"),

@@ -32,7 +32,10 @@ impl Given {
 
     fn check(&self) {
         let around = self.0[..AROUND].iter().chain(&self.0[AROUND + GIVEN..]);
-        assert!(around.into_iter().all(|byte| *byte == UNTOUCHED), "memory was written that nobody gave");
+        assert!(
+            around.into_iter().all(|byte| *byte == UNTOUCHED),
+            "memory was written that nobody gave"
+        );
     }
 }
 
@@ -56,7 +59,14 @@ impl End {
         let part = Region { base, len: GIVEN as u64, origin: 0, readable: true, writable: true };
         // SAFETY: the region lives as long as the memory that it stands in.
         assert!(unsafe { memory.insert(KEY, part) });
-        Self { endpoint, memory, region, taken: Vec::new(), sent: Given::new(), answer: Given::new() }
+        Self {
+            endpoint,
+            memory,
+            region,
+            taken: Vec::new(),
+            sent: Given::new(),
+            answer: Given::new(),
+        }
     }
 
     fn act(&mut self, other: &Endpoint, bytes: &mut Bytes<'_>) {
@@ -80,12 +90,17 @@ impl End {
                 self.taken.push(Given::new());
                 let buffers = self.taken.last_mut().expect("just put").buffers(len);
                 let several = (bytes.one_in(4) && !tagged).then_some(200);
-                let posted = Posted { buffers, from: None, tag, ignore: 0, token: 2, report: true, several };
+                let posted =
+                    Posted { buffers, from: None, tag, ignore: 0, token: 2, report: true, several };
                 // SAFETY: as above.
                 unsafe { self.endpoint.receive(tagged, posted) };
             }
             // SAFETY: as above.
-            3 => _ = unsafe { self.endpoint.write(to, KEY, address, Message { tag: None, ..message }) },
+            3 => {
+                _ = unsafe {
+                    self.endpoint.write(to, KEY, address, Message { tag: None, ..message })
+                }
+            }
             4 => {
                 let into = self.answer.buffers(len);
                 // SAFETY: as above.
@@ -96,7 +111,9 @@ impl End {
                 operands.extend(bytes.word().to_le_bytes());
                 let answer = bytes.one_in(2).then(|| self.answer.buffers(8));
                 // SAFETY: as above.
-                _ = unsafe { self.endpoint.apply(to, (KEY, address), &operands, answer, (4, true)) };
+                _ = unsafe {
+                    self.endpoint.apply(to, (KEY, address), &operands, answer, (4, true))
+                };
             }
         }
     }
@@ -109,7 +126,10 @@ impl End {
     }
 
     fn check(&self) {
-        [&self.region, &self.sent, &self.answer].into_iter().chain(&self.taken).for_each(Given::check);
+        [&self.region, &self.sent, &self.answer]
+            .into_iter()
+            .chain(&self.taken)
+            .for_each(Given::check);
     }
 }
 
@@ -127,7 +147,8 @@ pub fn target(bytes: &[u8]) {
             break;
         }
         let (a, b) = ends.split_at_mut(1);
-        let (one, other) = if bytes.one_in(2) { (&mut a[0], &mut b[0]) } else { (&mut b[0], &mut a[0]) };
+        let (one, other) =
+            if bytes.one_in(2) { (&mut a[0], &mut b[0]) } else { (&mut b[0], &mut a[0]) };
         one.act(&other.endpoint, &mut bytes);
         if round > 4 && bytes.one_in(2) {
             spoil(&stranger, &mut bytes);
@@ -152,10 +173,18 @@ fn spoil(segment: &Segment, bytes: &mut Bytes<'_>) {
     let owned: Vec<u32> = segment.owned().map(|(page, _)| page).collect();
     let Some(page) = owned.get(bytes.below(owned.len() as u64) as usize).copied() else { return };
     // Heads have their words at the front, rings their frames anywhere on a line.
-    let at = if bytes.one_in(2) { bytes.below(24) * 8 } else { bytes.below(64) * 64 + bytes.below(4) * 8 };
+    let at = if bytes.one_in(2) {
+        bytes.below(24) * 8
+    } else {
+        bytes.below(64) * 64 + bytes.below(4) * 8
+    };
     let word = segment.word(u64::from(page) * PAGE + at);
     let now = word.load(Relaxed);
     // A frame that passes the first check: one field of its first word, the others as they were.
-    let new = if now != 0 && bytes.one_in(2) { now ^ (bytes.value(0) & 0xff) << (8 * bytes.below(6)) } else { bytes.value(now) };
+    let new = if now != 0 && bytes.one_in(2) {
+        now ^ (bytes.value(0) & 0xff) << (8 * bytes.below(6))
+    } else {
+        bytes.value(now)
+    };
     word.store(new, Relaxed);
 }

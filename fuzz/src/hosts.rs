@@ -26,8 +26,11 @@ fn message(bytes: &mut Bytes<'_>, seals: &mut Seals) -> Vec<u8> {
     } else {
         let (mut at, count) = (HEAD, bytes.below(6));
         for _ in 0..count {
-            let len = if bytes.one_in(8) { bytes.below(20000) } else { 14 + bytes.below(100) } as usize;
-            let Some(place) = put(&mut message, at, bytes.below(4) as u32, HEADER + len) else { break };
+            let len =
+                if bytes.one_in(8) { bytes.below(20000) } else { 14 + bytes.below(100) } as usize;
+            let Some(place) = put(&mut message, at, bytes.below(4) as u32, HEADER + len) else {
+                break;
+            };
             let given = bytes.take(HEADER);
             if bytes.one_in(2) {
                 place[..given.len()].copy_from_slice(given);
@@ -67,7 +70,10 @@ pub fn messages(bytes: &[u8]) {
     let place = Place::new();
     let socket = |name: &str| place.0.join(name);
     let port = |name: &str| PortConfig::new(name, socket(name), 0);
-    let config = Config::new(place.0.clone(), vec![port("a"), port("b"), PortConfig::new("c", socket("c"), 2)]);
+    let config = Config::new(
+        place.0.clone(),
+        vec![port("a"), port("b"), PortConfig::new("c", socket("c"), 2)],
+    );
     let mut server = Server::new(&config).expect("a switch");
     let address = |n: u8| SocketAddr::from(([127, 0, 0, n], 1));
     let host = |n: u8| HostConfig::at(&format!("h{n}"), address(n));
@@ -77,14 +83,17 @@ pub fn messages(bytes: &[u8]) {
     let now = Instant::now();
     let ([here, liar], [other, _witness]) = (pair().expect("a pair"), pair().expect("a pair"));
     let key = |n: u8| secret.then_some([n; 32]);
-    let link = |end, n| Link::new(Box::new(end), Keys { ours: key(n), theirs: key(n + 1) }, n == 3, now);
+    let link =
+        |end, n| Link::new(Box::new(end), Keys { ours: key(n), theirs: key(n + 1) }, n == 3, now);
     server.join(Hosts::without_calls(&fabric, &config.ports), vec![link(here, 1), link(other, 3)]);
     let wrong = if knows { key(2) } else { Some([9; 32]) };
     let mut seals = Seals::new(Keys { ours: if secret { wrong } else { None }, theirs: key(1) });
     let options = Options { size: 64, ..Options::default() };
     let plain = Options { features: features::VERSION_1, ..options };
     let (a, b) = (socket("a"), socket("b"));
-    let guests = std::thread::spawn(move || (FrontEnd::connect(&a, options).expect("a"), FrontEnd::connect(&b, plain).expect("b")));
+    let guests = std::thread::spawn(move || {
+        (FrontEnd::connect(&a, options).expect("a"), FrontEnd::connect(&b, plain).expect("b"))
+    });
     while !guests.is_finished() {
         server.look(Some(Duration::from_millis(1))).expect("it goes on");
         server.turn();
@@ -143,7 +152,9 @@ pub fn handshakes(bytes: &[u8]) {
     let good_call = call;
     let spoilt = spoil(&mut bytes, &mut call);
     let _ = handshake::caller(bytes.take(60));
-    let Ok((mut answer, theirs)) = handshake::answer(own, &call, b, [bytes.byte(); 16]) else { return };
+    let Ok((mut answer, theirs)) = handshake::answer(own, &call, b, [bytes.byte(); 16]) else {
+        return;
+    };
     assert!(own.is_none() || (own == other && !spoilt));
     let spoilt = spoil(&mut bytes, &mut answer);
     let Ok(ours) = handshake::answered(other, &good_call, &answer) else { return };

@@ -32,7 +32,8 @@ struct Guest {
 }
 
 fn connect(server: &mut Server, socket: &Path, sealed: bool) -> Guest {
-    let (socket, options) = (socket.to_owned(), Options { size: SLOTS * PIECES, sealed, ..Options::default() });
+    let (socket, options) =
+        (socket.to_owned(), Options { size: SLOTS * PIECES, sealed, ..Options::default() });
     // As QEMU does, until the one before is gone.
     let other = std::thread::spawn(move || {
         let until = Instant::now() + LIMIT;
@@ -60,7 +61,8 @@ impl Guest {
         let len = 60 + bytes.below(BUFFER * u64::from(PIECES) - 200) as usize;
         let mut frame = vec![slot as u8; HEADER + len];
         frame[..HEADER].fill(0);
-        frame[HEADER..HEADER + 12].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 9, 0x52, 0x54, 0, 0, 0, 1]);
+        frame[HEADER..HEADER + 12]
+            .copy_from_slice(&[0x52, 0x54, 0, 0, 0, 9, 0x52, 0x54, 0, 0, 0, 1]);
         let at = self.place(slot);
         self.end.write(at, &frame);
         let count = 1 + bytes.below(u64::from(PIECES)) as usize;
@@ -80,7 +82,10 @@ impl Guest {
                 return;
             }
             let slot = head / PIECES;
-            assert!(head % PIECES == 0 && slot < SLOTS && !self.free.contains(&slot), "{head} was not out");
+            assert!(
+                head % PIECES == 0 && slot < SLOTS && !self.free.contains(&slot),
+                "{head} was not out"
+            );
             // Whoever still sent it would send this.
             self.end.write(self.place(slot), &[0xdd; (BUFFER * PIECES as u64) as usize]);
             self.free.push(slot);
@@ -129,7 +134,10 @@ fn receive(server: &Server, host: &End, seals: &mut Seals, honest: bool) -> bool
     if let Message::Frames(frames) = opened.expect("a good message") {
         for (_, front) in frames {
             let body = &front[HEADER + 12..];
-            assert!(!honest || body.iter().all(|&byte| byte == body[0] && byte < SLOTS as u8), "a frame is mixed up");
+            assert!(
+                !honest || body.iter().all(|&byte| byte == body[0] && byte < SLOTS as u8),
+                "a frame is mixed up"
+            );
         }
     }
     true
@@ -148,7 +156,8 @@ pub fn lent(bytes: &[u8]) {
     let config = Config::new(place.0.clone(), vec![port("a"), port("b")]);
     let mut server = Server::new(&config).expect("a switch");
     let address = |n: u8| SocketAddr::from(([127, 0, 0, n], 1));
-    let mut fabric = FabricConfig::new(address(1), vec![HostConfig::at("h2", address(2))]).expect("hosts");
+    let mut fabric =
+        FabricConfig::new(address(1), vec![HostConfig::at("h2", address(2))]).expect("hosts");
     fabric.in_place = Some(256);
     let ([here, host], none) = (pair().expect("a pair"), Keys { ours: None, theirs: None });
     let link = Link::new(Box::new(here), none.clone(), true, Instant::now());
@@ -198,7 +207,11 @@ pub fn lent(bytes: &[u8]) {
         if !guest.honest || guest.free.len() == usize::from(SLOTS) {
             break;
         }
-        assert!(Instant::now() < until, "{} chains do not come back", usize::from(SLOTS) - guest.free.len());
+        assert!(
+            Instant::now() < until,
+            "{} chains do not come back",
+            usize::from(SLOTS) - guest.free.len()
+        );
     }
     let mut frame = vec![0xff; 12];
     frame[6..].copy_from_slice(&[0x52, 0x54, 1, 1, 1, 1]);

@@ -107,7 +107,8 @@ impl<'a> Bytes<'a> {
 
     /// A value to put where `is` stands now: near it, at an edge, or anything.
     pub fn value(&mut self, is: u64) -> u64 {
-        const EDGES: [u64; 12] = [0, 1, 2, 3, 4095, 4096, 1 << 20, 1 << 32, 1 << 40, 1 << 63, u64::MAX, u64::MAX - 4096];
+        const EDGES: [u64; 12] =
+            [0, 1, 2, 3, 4095, 4096, 1 << 20, 1 << 32, 1 << 40, 1 << 63, u64::MAX, u64::MAX - 4096];
         match self.byte() % 8 {
             0 => EDGES[self.below(12) as usize],
             1 => is.wrapping_add(1),
@@ -160,7 +161,9 @@ pub fn run(name: &str, target: Target, time: Duration, seed: u64) -> u64 {
     let (done, over) = std::sync::mpsc::channel::<()>();
     let text = format!("{name}: seed {seed}: a run does not come back");
     let watch = std::thread::spawn(move || {
-        while over.recv_timeout(Duration::from_secs(1)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        while over.recv_timeout(Duration::from_secs(1))
+            == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
             if now().saturating_sub(SINCE.load(Ordering::Relaxed)) > STUCK.as_millis() as u64 {
                 eprintln!("{text}");
                 std::process::abort();

@@ -26,11 +26,21 @@ fn send(socket: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) -> bool {
             (*message).cmsg_level = libc::SOL_SOCKET;
             (*message).cmsg_type = libc::SCM_RIGHTS;
             (*message).cmsg_len = libc::CMSG_LEN(len) as usize;
-            std::ptr::copy_nonoverlapping(descriptors.as_ptr(), libc::CMSG_DATA(message).cast(), descriptors.len());
+            std::ptr::copy_nonoverlapping(
+                descriptors.as_ptr(),
+                libc::CMSG_DATA(message).cast(),
+                descriptors.len(),
+            );
         }
     }
     // SAFETY: everything that the header names lives until the call is over.
-    unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) >= 0 }
+    unsafe {
+        libc::sendmsg(
+            socket.as_raw_fd(),
+            &raw const header,
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        ) >= 0
+    }
 }
 
 /// Messages in pieces, with descriptors and without, mostly in the order that is expected. A client
@@ -55,8 +65,13 @@ pub fn target(bytes: &[u8]) {
             4 => i64::from(bytes.byte()) << 16,
             _ => bytes.word() as i64,
         };
-        let descriptors = vec![server.as_raw_fd(); usize::from(bytes.byte() % 8).saturating_sub(4) % 4];
-        let descriptors = if bytes.one_in(2) { &descriptors[..descriptors.len().min(1)] } else { &descriptors[..] };
+        let descriptors =
+            vec![server.as_raw_fd(); usize::from(bytes.byte() % 8).saturating_sub(4) % 4];
+        let descriptors = if bytes.one_in(2) {
+            &descriptors[..descriptors.len().min(1)]
+        } else {
+            &descriptors[..]
+        };
         let len = if bytes.one_in(8) { bytes.below(9) as usize } else { 8 };
         if !send(&server, &number.to_le_bytes()[..len], descriptors) {
             break;
@@ -71,6 +86,8 @@ pub fn target(bytes: &[u8]) {
                 }
             }
         }
-        assert!(client.peers().map(|peer| client.doorbells(peer).len()).sum::<usize>() <= MAX_DOORBELLS);
+        assert!(
+            client.peers().map(|peer| client.doorbells(peer).len()).sum::<usize>() <= MAX_DOORBELLS
+        );
     }
 }

@@ -19,7 +19,8 @@ fn good() -> &'static (Segment, File) {
     static GOOD: OnceLock<(Segment, File)> = OnceLock::new();
     GOOD.get_or_init(|| {
         let path = crate::place("segment");
-        let segment = Segment::create(&path, &Config { size: SIZE, ..Config::default() }).expect("a segment can be made");
+        let segment = Segment::create(&path, &Config { size: SIZE, ..Config::default() })
+            .expect("a segment can be made");
         let file = File::open(&path).expect("just made");
         std::fs::remove_file(path).expect("an own file");
         (segment, file)
@@ -37,11 +38,18 @@ pub fn target(bytes: &[u8]) {
 
 fn header(bytes: &mut Bytes<'_>) {
     let path = crate::place("header");
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file can be made");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .expect("a file can be made");
     // As it should be, and then one field or two wrong.
     let size = if bytes.one_in(4) { bytes.value(SIZE) % (64 << 20) } else { SIZE };
     file.set_len(size).expect("memory");
-    let mut words = [ginnel_region::MAGIC, u64::from(ginnel_region::VERSION) | 40 << 32, SIZE, 0, 7];
+    let mut words =
+        [ginnel_region::MAGIC, u64::from(ginnel_region::VERSION) | 40 << 32, SIZE, 0, 7];
     let wrong = usize::from(bytes.byte() % 3);
     for _ in 0..wrong {
         let word = bytes.below(5) as usize;
@@ -63,7 +71,13 @@ fn tables(bytes: &mut Bytes<'_>) {
     let pages = u32::try_from(SIZE / PAGE).expect("few");
     let (rendezvous, members) = (segment.rendezvous(), segment.members());
     let owners = members.0 + members.1;
-    let (mut label, tuple) = (0, |label, port| Tuple { label, local: [1; 16], local_port: port, remote: [2; 16], remote_port: 9 });
+    let (mut label, tuple) = (0, |label, port| Tuple {
+        label,
+        local: [1; 16],
+        local_port: port,
+        remote: [2; 16],
+        remote_port: 9,
+    });
     while !bytes.is_empty() {
         match bytes.byte() % 10 {
             0 => {
@@ -80,14 +94,23 @@ fn tables(bytes: &mut Bytes<'_>) {
             }
             2 => {
                 // The entries that the next meetings look at, most of them.
-                let used: Vec<u32> = rendezvous::entries(segment).take(40).map(rendezvous::Entry::index).collect();
-                let index = used.get(bytes.below(40) as usize).copied().unwrap_or_else(|| bytes.below(16384) as u32);
+                let used: Vec<u32> =
+                    rendezvous::entries(segment).take(40).map(rendezvous::Entry::index).collect();
+                let index = used
+                    .get(bytes.below(40) as usize)
+                    .copied()
+                    .unwrap_or_else(|| bytes.below(16384) as u32);
                 let at = rendezvous.0 + u64::from(index) * 128 + bytes.below(13) * 8;
                 segment.word(at).store(bytes.value(segment.word(at).load(Relaxed)), Relaxed);
             }
             3 => {
                 label = u64::from(bytes.byte() % 3);
-                match rendezvous::meet(segment, &tuple(label, bytes.below(4) as u16), bytes.word(), (0, 1, 1)) {
+                match rendezvous::meet(
+                    segment,
+                    &tuple(label, bytes.below(4) as u16),
+                    bytes.word(),
+                    (0, 1, 1),
+                ) {
                     Found::Mate(entry) | Found::Published(entry) | Found::Same(entry) => {
                         let _ = (entry.owner(), entry.offer(), entry.nonce(), entry.state());
                     }
@@ -95,9 +118,15 @@ fn tables(bytes: &mut Bytes<'_>) {
                 }
             }
             4 => {
-                let owner = Owner::new(bytes.below(3) as u16, if bytes.one_in(2) { Use::Ring } else { Use::Channel });
+                let owner = Owner::new(
+                    bytes.below(3) as u16,
+                    if bytes.one_in(2) { Use::Ring } else { Use::Channel },
+                );
                 if let Ok(extent) = segment.claim(1 + u32::from(bytes.byte() % 32), owner) {
-                    assert!(segment.holds(extent.offset(), u64::from(extent.pages) * PAGE), "{extent:?} lies outside");
+                    assert!(
+                        segment.holds(extent.offset(), u64::from(extent.pages) * PAGE),
+                        "{extent:?} lies outside"
+                    );
                     segment.clear(extent.page);
                     let channel = Channel::at(segment, extent.page);
                     channel.magic().store(bytes.value(MAGIC), Relaxed);
@@ -109,11 +138,16 @@ fn tables(bytes: &mut Bytes<'_>) {
                 }
             }
             5 => {
-                let head = segment.head(bytes.value(700) as u32).and_then(|head| segment.take(head));
+                let head =
+                    segment.head(bytes.value(700) as u32).and_then(|head| segment.take(head));
                 let _ = segment.release_groups(head.as_slice());
             }
             6 => {
-                segment.release_if_tagged(bytes.value(700) as u32, bytes.value(8) as u32, bytes.value(700) as u32);
+                segment.release_if_tagged(
+                    bytes.value(700) as u32,
+                    bytes.value(8) as u32,
+                    bytes.value(700) as u32,
+                );
                 segment.fault_in(bytes.value(SIZE), bytes.value(PAGE));
                 let page = bytes.value(600) as u32;
                 segment.release_orphan(700);
@@ -128,7 +162,11 @@ fn tables(bytes: &mut Bytes<'_>) {
                 assert!(free <= all && all < pages);
                 if bytes.one_in(8) {
                     let census = census(file.as_fd(), SIZE).expect("readable");
-                    assert!(census.connections < all.into() && census.carried <= census.carried_ever && !census.partial);
+                    assert!(
+                        census.connections < all.into()
+                            && census.carried <= census.carried_ever
+                            && !census.partial
+                    );
                     assert!(census.by_peer.keys().all(|&(peer, _)| peer < 256));
                 }
                 let _ = (segment.geometry(), segment.presence(bytes.below(65536) as u16), label);
@@ -144,7 +182,11 @@ const NAMES: u64 = 2048 * (8 + 128);
 fn spoil_names(segment: &Segment, bytes: &mut Bytes<'_>) {
     let at = names(segment);
     let index = bytes.below(4);
-    let at = if bytes.one_in(3) { at + 2048 * 8 + index * 128 + bytes.below(16) * 8 } else { at + index * 8 };
+    let at = if bytes.one_in(3) {
+        at + 2048 * 8 + index * 128 + bytes.below(16) * 8
+    } else {
+        at + index * 8
+    };
     let value = if bytes.one_in(2) {
         u64::from(bytes.byte() % 8) << 61 | bytes.word() >> 3
     } else {
@@ -166,14 +208,20 @@ fn use_names(segment: &Segment, bytes: &mut Bytes<'_>) {
     let lives = |party| party == me;
     if bytes.one_in(2) {
         match table.claim(&name, me, lives) {
-            Ok(claim) if bytes.one_in(2) => _ = table.publish(claim, 1, bytes.word() as u32, bytes.word(), Some(me)),
+            Ok(claim) if bytes.one_in(2) => {
+                _ = table.publish(claim, 1, bytes.word() as u32, bytes.word(), Some(me))
+            }
             Ok(claim) => table.withdraw(claim),
             Err(_) => {}
         }
     }
     for entry in table.find(&name).into_iter().chain(table.entries().take(4)) {
         assert!(entry.index < 2048 && entry.name.len() <= 96);
-        let _ = (segment.head(entry.page), table.is_live(&entry), table.stands_for(entry.index, entry.generation, lives));
+        let _ = (
+            segment.head(entry.page),
+            table.is_live(&entry),
+            table.stands_for(entry.index, entry.generation, lives),
+        );
         if bytes.one_in(2) {
             let _ = (table.remove(&entry), table.free(&entry));
         }

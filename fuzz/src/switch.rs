@@ -118,7 +118,8 @@ pub fn messages(bytes: &[u8]) {
     let guest = FrontEnd::prepare(socket, options).expect("a guest");
     other.set_nonblocking(true).expect("set");
     let mut connection = Connection::new(OwnedFd::from(other), &Arc::default());
-    let mut device = Device::new(0, Model::net(2), Limits::none(), Poller::new().expect("an epoll set"));
+    let mut device =
+        Device::new(0, Model::net(2), Limits::none(), Poller::new().expect("an epoll set"));
     let ringer = Ringer::polling();
     let size = rustix::fs::fstat(&guest.file).map_or(0, |stat| stat.st_size) as u64;
     if bytes.one_in(2) {
@@ -131,7 +132,11 @@ pub fn messages(bytes: &[u8]) {
             Request::SetMemTable | Request::AddMemReg | Request::RemMemReg => {
                 let first = u64::from(bytes.byte() % 4);
                 let places = [GUEST, size, USER, 0].map(|word| bytes.value(word));
-                [&[first][..], &places].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
+                [&[first][..], &places]
+                    .concat()
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes())
+                    .collect()
             }
             Request::SetVringAddr => {
                 let [a, b, c] = guest.queues[0].places().map(|at| bytes.value(at - GUEST + USER));
@@ -192,9 +197,10 @@ pub fn offload(bytes: &[u8]) {
     let before = frame.len();
     let mut total = 0;
     let agreed = if bytes.one_in(2) { 0 } else { features::GUEST_CSUM };
-    let cut = ginnel_switch::offload::adapt(&mut frame, offload, agreed, &mut Vec::new(), |one, left| {
-        assert!(one.len() <= before && left.suits(agreed));
-        total += one.len();
-    });
+    let cut =
+        ginnel_switch::offload::adapt(&mut frame, offload, agreed, &mut Vec::new(), |one, left| {
+            assert!(one.len() <= before && left.suits(agreed));
+            total += one.len();
+        });
     assert!(cut.is_err() || total >= before, "{total} of {before} bytes");
 }

@@ -22,7 +22,8 @@ pub(crate) struct Place(pub(crate) PathBuf);
 impl Place {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("ginnel-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("ginnel-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).expect("a directory");
         Self(path)
@@ -52,7 +53,11 @@ fn header(bytes: &mut Bytes<'_>, cid: u64) -> Header {
     let near = |bytes: &mut Bytes<'_>, is: u64| if bytes.one_in(12) { bytes.value(is) } else { is };
     let other = 2 + bytes.below(4);
     let [own, to] = [1, 2].map(|_| 50 + bytes.below(3) as u32);
-    let op = if bytes.one_in(16) { u16::from(bytes.byte()) } else { Op::ALL[bytes.below(7) as usize] as u16 };
+    let op = if bytes.one_in(16) {
+        u16::from(bytes.byte())
+    } else {
+        Op::ALL[bytes.below(7) as usize] as u16
+    };
     let taken = if bytes.one_in(2) { 0 } else { bytes.below(300) };
     Header {
         from: Address { cid: near(bytes, cid), port: own },
@@ -82,7 +87,8 @@ pub fn packets(bytes: &[u8]) {
     let mut config = Config::new(place.0.clone(), Vec::new());
     let device = |(cid, name): (u32, &&str)| VsockConfig::new(name, cid, place.0.join(name), 0);
     config.vsock = (2 + 1..).zip(&NAMES).map(device).collect();
-    let listeners = [51, 52].map(|port| UnixListener::bind(place.0.join(format!("a.host_{port}"))).expect("bound"));
+    let listeners = [51, 52]
+        .map(|port| UnixListener::bind(place.0.join(format!("a.host_{port}"))).expect("bound"));
     let poller = Poller::new().expect("an epoll set");
     let mut hub = Hub::new(&config, &Room::new(1 << 40), poller.clone()).expect("a hub");
     let (end, ends) = UnixStream::pair().expect("a pair");
@@ -101,7 +107,8 @@ pub fn packets(bytes: &[u8]) {
         match bytes.byte() % 16 {
             0 => evil[n] = None,
             1 => {
-                let _ = guest.question(Request::GetVringBase, &[bytes.byte() % 3, 0, 0, 0, 0, 0, 0, 0]);
+                let _ =
+                    guest.question(Request::GetVringBase, &[bytes.byte() % 3, 0, 0, 0, 0, 0, 0, 0]);
             }
             2 => {
                 let base = bytes.byte().into();
@@ -109,7 +116,8 @@ pub fn packets(bytes: &[u8]) {
             }
             3 => {
                 let program = UnixStream::connect(place.0.join("a.host")).expect("connected");
-                let line = [&b"CONNECT 50\n"[..], b"CONNECT 51\nmore", b"CONNECT", b"\n"][bytes.below(4) as usize];
+                let line = [&b"CONNECT 50\n"[..], b"CONNECT 51\nmore", b"CONNECT", b"\n"]
+                    [bytes.below(4) as usize];
                 let _ = (&program).write_all(line);
                 programs.push(program);
             }
@@ -130,7 +138,8 @@ pub fn packets(bytes: &[u8]) {
             _ => {
                 let header = header(&mut bytes, 3 + n as u64);
                 let len = if bytes.one_in(2) { 0 } else { bytes.below(5000) as usize };
-                let said = if bytes.one_in(16) { bytes.value(len as u64) as u32 } else { len as u32 };
+                let said =
+                    if bytes.one_in(16) { bytes.value(len as u64) as u32 } else { len as u32 };
                 let _ = send(guest, header, len, said);
             }
         }

@@ -3,9 +3,15 @@
 use std::time::Duration;
 
 fn bounded(wanted: &str) {
-    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |time| time.as_secs());
-    let seed = std::env::var("GINNEL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(clock);
-    let (name, target) = ginnel_fuzz::TARGETS.iter().find(|(name, _)| *name == wanted).expect("a target");
+    let clock = || {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |time| time.as_secs())
+    };
+    let seed =
+        std::env::var("GINNEL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(clock);
+    let (name, target) =
+        ginnel_fuzz::TARGETS.iter().find(|(name, _)| *name == wanted).expect("a target");
     eprintln!("{name}: seed {seed}");
     let runs = ginnel_fuzz::run(name, *target, Duration::from_secs(4), seed);
     assert!(runs > 0);

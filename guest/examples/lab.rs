@@ -11,12 +11,14 @@ use ginnel_guest::machine::{Guest, Spec, acceleration};
 use ginnel_guest::network::Switch;
 use std::time::Duration;
 
-const PROGRAMS: [&str; 6] = ["nc", "iperf3", "redis-server", "redis-benchmark", "redis-cli", "strace"];
+const PROGRAMS: [&str; 6] =
+    ["nc", "iperf3", "redis-server", "redis-benchmark", "redis-cli", "strace"];
 
 fn main() -> Result<()> {
     let kernel = Kernel::fetch()?;
     let directory = tempfile::tempdir()?;
-    let daemon = Daemon::start(directory.path(), "[segment.t]\nsize = \"64M\"\nvectors = 3\n", true)?;
+    let daemon =
+        Daemon::start(directory.path(), "[segment.t]\nsize = \"64M\"\nvectors = 3\n", true)?;
     let switch = Switch::new(directory.path())?;
     let spec = |slot: u16| -> Result<Spec> {
         Ok(Spec {
@@ -32,7 +34,8 @@ fn main() -> Result<()> {
     println!("kernel {} under {}", kernel.release(), acceleration(&kernel));
     let mut pending = Vec::new();
     for argument in std::env::args().skip(1) {
-        let (guest, script) = argument.strip_prefix("2:").map_or((0, argument.as_str()), |script| (1, script));
+        let (guest, script) =
+            argument.strip_prefix("2:").map_or((0, argument.as_str()), |script| (1, script));
         if let Some(script) = script.strip_suffix('&') {
             pending.push((guest, guests[guest].start(script, Duration::from_secs(120))?));
         } else {

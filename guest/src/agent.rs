@@ -61,8 +61,12 @@ impl Pending {
         // The guest ends it at its limit; a guest that does not is stuck itself.
         match receive(&self.answer, self.until)? {
             Ok(output) => Ok(output),
-            Err(RecvTimeoutError::Timeout) => bail!("the guest gives no answer to: {}", self.script),
-            Err(RecvTimeoutError::Disconnected) => bail!("the guest was reset, or is gone, at: {}", self.script),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the guest gives no answer to: {}", self.script)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the guest was reset, or is gone, at: {}", self.script)
+            }
         }
     }
 }
@@ -104,7 +108,12 @@ impl Agent {
             listen(input, &answers, &said_ready);
             lock(&answers).clear();
         });
-        Ok(Self { port: Mutex::new(port), waiting, ready: Mutex::new(ready), next: AtomicU64::new(1) })
+        Ok(Self {
+            port: Mutex::new(port),
+            waiting,
+            ready: Mutex::new(ready),
+            next: AtomicU64::new(1),
+        })
     }
 
     /// Waits until the guest has booted, or booted again.
@@ -132,7 +141,11 @@ impl Agent {
     pub fn start(&self, script: &str, limit: Duration) -> Result<Pending> {
         let head = |id| format!("run {id} {} {}\n", limit.as_millis(), script.len());
         let answer = self.ask(head, script.as_bytes())?;
-        Ok(Pending { answer, until: Instant::now() + limit + Duration::from_secs(20), script: script.to_owned() })
+        Ok(Pending {
+            answer,
+            until: Instant::now() + limit + Duration::from_secs(20),
+            script: script.to_owned(),
+        })
     }
 
     /// Writes a file in the guest.
@@ -140,7 +153,8 @@ impl Agent {
     /// # Errors
     /// Where that fails.
     pub fn put(&self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
-        let answer = self.ask(|id| format!("put {id} {mode} {} {path}\n", content.len()), content)?;
+        let answer =
+            self.ask(|id| format!("put {id} {mode} {} {path}\n", content.len()), content)?;
         let until = Instant::now() + Duration::from_secs(60);
         Pending { answer, until, script: format!("writing {path}") }.finish()?.good().map(drop)
     }
@@ -167,7 +181,8 @@ fn listen(mut input: BufReader<UnixStream>, waiting: &Waiting, ready: &Sender<()
                     let _ = (&mut input).take(length.parse().unwrap_or(0)).read_to_end(&mut bytes);
                     String::from_utf8_lossy(&bytes).into_owned()
                 };
-                let output = Output { status: status.parse().unwrap_or(-1), out: text(out), err: text(err) };
+                let output =
+                    Output { status: status.parse().unwrap_or(-1), out: text(out), err: text(err) };
                 let asked = id.parse().ok().and_then(|id: u64| lock(waiting).remove(&id));
                 if let Some(asked) = asked {
                     let _ = asked.send(output);

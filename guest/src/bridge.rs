@@ -27,10 +27,16 @@ impl Bridge {
             // With headers that say what is to be segmented and summed: as QEMU itself would open
             // it.
             let tap = namespace.tap(&format!("tap{guest}"), libc::IFF_VNET_HDR)?;
-            call(&mut namespace.command(&format!("ip link set tap{guest} master bridge && ip link set tap{guest} up")))?;
+            call(&mut namespace.command(&format!(
+                "ip link set tap{guest} master bridge && ip link set tap{guest} up"
+            )))?;
             // QEMU inherits it.
             // SAFETY: touches no memory.
-            ensure!(unsafe { libc::fcntl(tap.as_raw_fd(), libc::F_SETFD, 0) } == 0, "fcntl: {}", std::io::Error::last_os_error());
+            ensure!(
+                unsafe { libc::fcntl(tap.as_raw_fd(), libc::F_SETFD, 0) } == 0,
+                "fcntl: {}",
+                std::io::Error::last_os_error()
+            );
             taps.push(tap);
         }
         Ok(Self { _namespace: namespace, taps })

@@ -27,10 +27,17 @@ impl Daemon {
         let run = directory.join("run");
         fs::write(&config, format!("run_dir = {run:?}\nstatus = \"127.0.0.1:0\"\n{segments}"))?;
         let mut command = Command::new(built("ginneld")?);
-        for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"] {
+        for name in
+            ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"]
+        {
             command.env_remove(name);
         }
-        command.args(keep.then_some("--keep")).arg("--config").arg(&config).stdin(Stdio::null()).stderr(File::create(&log)?);
+        command
+            .args(keep.then_some("--keep"))
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stderr(File::create(&log)?);
         let daemon = Self { child: spawn(command).context("ginneld")?, config, log };
         let until = Instant::now() + Duration::from_secs(20);
         while !daemon.log().contains("event=started") {
@@ -54,8 +61,14 @@ impl Daemon {
     /// Where it has not started.
     pub fn pid(&self) -> Result<u32> {
         let log = self.log();
-        let line = log.lines().rfind(|line| line.contains("event=started")).context("it has not started")?;
-        line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).context("no pid in its log")
+        let line = log
+            .lines()
+            .rfind(|line| line.contains("event=started"))
+            .context("it has not started")?;
+        line.split(" pid=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next()?.parse().ok())
+            .context("no pid in its log")
     }
 
     fn kill_serving(&self) -> Result<()> {
@@ -71,7 +84,11 @@ impl Daemon {
     /// Where it does not answer, or has no such sample.
     pub fn metric(&self, name: &str) -> Result<u64> {
         let log = self.log();
-        let url = log.lines().rev().find_map(|line| line.split("url=http://").nth(1)).context("no status page")?;
+        let url = log
+            .lines()
+            .rev()
+            .find_map(|line| line.split("url=http://").nth(1))
+            .context("no status page")?;
         let mut stream = TcpStream::connect(url.trim_matches(['"', '/']))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
@@ -132,7 +149,9 @@ impl Daemon {
     /// Where it prints none.
     pub fn vm_args(&self, segment: &str, slot: u16) -> Result<Vec<String>> {
         let mut command = Command::new(built("ginnel")?);
-        command.args(["vm", "args", "--segment", segment, "--slot", &slot.to_string(), "--config"]).arg(&self.config);
+        command
+            .args(["vm", "args", "--segment", segment, "--slot", &slot.to_string(), "--config"])
+            .arg(&self.config);
         Ok(call(&mut command)?.split_whitespace().map(str::to_owned).collect())
     }
 }

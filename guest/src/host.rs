@@ -36,7 +36,9 @@ impl Host {
         // As the ledger wants it: the user's alone.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&host.directory)?;
         switch.plug_tap(host.namespace.tap("eth0", 0)?)?;
-        call(&mut host.command(&format!("ip link set lo up && ip link set eth0 up && ip addr add {address} dev eth0")))?;
+        call(&mut host.command(&format!(
+            "ip link set lo up && ip link set eth0 up && ip addr add {address} dev eth0"
+        )))?;
         Ok(host)
     }
 
@@ -44,8 +46,15 @@ impl Host {
         let mut command = self.namespace.command(script);
         command.current_dir(&self.directory).env("GINNEL_DIR", &self.directory);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let release = built("ginnel").ok().and_then(|file| file.parent().map(Path::to_path_buf)).unwrap_or_default();
-        command.env("PATH", std::env::join_paths(std::iter::once(release).chain(std::env::split_paths(&path))).unwrap_or(path));
+        let release = built("ginnel")
+            .ok()
+            .and_then(|file| file.parent().map(Path::to_path_buf))
+            .unwrap_or_default();
+        command.env(
+            "PATH",
+            std::env::join_paths(std::iter::once(release).chain(std::env::split_paths(&path)))
+                .unwrap_or(path),
+        );
         command
     }
 
@@ -104,7 +113,9 @@ impl Running {
             crate::check()?;
             match self.child.try_wait()? {
                 Some(status) => break status,
-                None if Instant::now() > until => bail!("it does not end: {}\n{}", self.script, self.said()),
+                None if Instant::now() > until => {
+                    bail!("it does not end: {}\n{}", self.script, self.said())
+                }
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };

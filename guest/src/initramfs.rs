@@ -31,7 +31,8 @@ impl Initramfs {
     /// Where something is missing.
     pub fn base(kernel: &Kernel, modules: &[String]) -> Result<Self> {
         let mut this = Self { archive: Vec::new(), seen: BTreeSet::new() };
-        for directory in ["/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var/log", "/var/lib"] {
+        for directory in ["/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var/log", "/var/lib"]
+        {
             this.directory(directory);
         }
         // The first process's standard streams.
@@ -40,7 +41,10 @@ impl Initramfs {
         this.program(&built("ginnel")?, "/usr/bin/ginnel")?;
         this.program(&built("libginnel_shim.so")?, "/usr/lib/ginnel/libginnel_shim.so")?;
         this.program(&built("libginnel_sysv.so")?, "/usr/lib/ginnel/libginnel_sysv.so")?;
-        this.program(&find("busybox").context("busybox is not installed (scripts/install-deps.sh test)")?, "/bin/busybox")?;
+        this.program(
+            &find("busybox").context("busybox is not installed (scripts/install-deps.sh test)")?,
+            "/bin/busybox",
+        )?;
         // Busybox's own shell would take its applets for programs that are there.
         this.program(&find("dash").context("dash is not installed")?, "/bin/sh")?;
         let applets = call(Command::new("busybox").arg("--list"))?;
@@ -67,7 +71,9 @@ impl Initramfs {
         self.file(place, 0o755, &fs::read(host).with_context(|| host.display().to_string())?);
         // A static program is none of ldd's business, and it says so by failing.
         let Ok(libraries) = call(Command::new("ldd").arg(host)) else { return Ok(()) };
-        let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
+        let path = |line: &str| {
+            line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned)
+        };
         for library in libraries.lines().filter_map(path) {
             if !self.seen.contains(&library) {
                 self.file(&library, 0o755, &fs::read(&library).with_context(|| library.clone())?);
@@ -82,7 +88,8 @@ impl Initramfs {
     /// Where it is not installed.
     pub fn installed(&mut self, name: &str) -> Result<()> {
         let path = if name.starts_with('/') { Some(name.into()) } else { find(name) };
-        let path = path.with_context(|| format!("{name} is not installed (scripts/install-deps.sh test)"))?;
+        let path = path
+            .with_context(|| format!("{name} is not installed (scripts/install-deps.sh test)"))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // /etc/alternatives and the like: the name stays, the file is what it means.
         self.program(&path.canonicalize()?, &format!("/usr/bin/{name}"))
@@ -158,7 +165,8 @@ impl Initramfs {
 #[must_use]
 pub fn find(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(Into::into));
+    let places = std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(Into::into));
     places.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 

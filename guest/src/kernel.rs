@@ -87,15 +87,26 @@ impl Kernel {
         // The package that depends on the newest kernel.
         let meta = format!("linux-image{kind}");
         let depends = call(apt("apt-cache", options).args(["depends", &meta]))?;
-        let image = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
-        let release = image.with_context(|| format!("no package {meta} here: it takes Debian's package sources"))?.to_owned();
-        let version = call(apt("apt-cache", options).args(["show", "--no-all-versions", &format!("linux-image-{release}")]))?;
-        let version =
-            version.lines().find_map(|line| line.strip_prefix("Version: ")).context("a package without a version")?.to_owned();
+        let image =
+            depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
+        let release = image
+            .with_context(|| format!("no package {meta} here: it takes Debian's package sources"))?
+            .to_owned();
+        let version = call(apt("apt-cache", options).args([
+            "show",
+            "--no-all-versions",
+            &format!("linux-image-{release}"),
+        ]))?;
+        let version = version
+            .lines()
+            .find_map(|line| line.strip_prefix("Version: "))
+            .context("a package without a version")?
+            .to_owned();
         let headers = format!("linux-headers-{release}");
         let needed = call(apt("apt-cache", options).args(["depends", &headers]))?;
         let needed = needed.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-        let mut packages = vec![format!("linux-image-{release}={version}"), format!("{headers}={version}")];
+        let mut packages =
+            vec![format!("linux-image-{release}={version}"), format!("{headers}={version}")];
         packages.extend(needed.filter_map(|name| match name {
             // The headers want this very version of these …
             _ if name.ends_with("-common") => Some(format!("{name}={version}")),
@@ -118,7 +129,10 @@ impl Kernel {
         let makefile = self.headers().join("Makefile");
         let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
         let root = self.root.display().to_string();
-        fs::write(&makefile, text.replace(&format!("{before}/usr/src/"), &format!("{root}/usr/src/")))?;
+        fs::write(
+            &makefile,
+            text.replace(&format!("{before}/usr/src/"), &format!("{root}/usr/src/")),
+        )?;
         Ok(fs::write(self.root.join(COMPLETE), root)?)
     }
 
@@ -157,7 +171,10 @@ impl Kernel {
         files_below(&folder, &mut found).with_context(|| folder.display().to_string())?;
         let file = |name: &str| {
             // Files may have dashes where names have underscores.
-            let is_it = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem.to_string_lossy().replace('-', "_") == name);
+            let is_it = |path: &&PathBuf| {
+                path.file_stem()
+                    .is_some_and(|stem| stem.to_string_lossy().replace('-', "_") == name)
+            };
             found.iter().find(is_it)
         };
         let mut modules = Vec::new();
@@ -165,7 +182,8 @@ impl Kernel {
             modules.push(name.clone());
         }
         for name in further {
-            let path = file(name).with_context(|| format!("kernel {} has no module {name}", self.release))?;
+            let path = file(name)
+                .with_context(|| format!("kernel {} has no module {name}", self.release))?;
             add_behind_needed(path, &file, &mut modules)?;
         }
         Ok(modules)
@@ -180,10 +198,15 @@ impl Kernel {
         let _held = Lock::take(&cache)?;
         let build = cache.join(format!("driver-{}", self.release));
         let module = build.join("ginnel.ko");
-        let sources: Vec<PathBuf> = fs::read_dir(source_dir().join("driver"))?.flatten().map(|entry| entry.path()).collect();
+        let sources: Vec<PathBuf> = fs::read_dir(source_dir().join("driver"))?
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
         let time = |path: &Path| path.metadata().and_then(|meta| meta.modified());
         let built = time(&module).ok();
-        if built.is_some_and(|built| sources.iter().all(|source| time(source).is_ok_and(|changed| changed < built))) {
+        if built.is_some_and(|built| {
+            sources.iter().all(|source| time(source).is_ok_and(|changed| changed < built))
+        }) {
             return Ok(module);
         }
         let _ = fs::remove_dir_all(&build);
@@ -193,11 +216,13 @@ impl Kernel {
         }
         // The warnings of a newer compiler than the kernel's own are errors too: the driver is to
         // have none.
-        call(Command::new("make").arg("-C").arg(self.headers()).arg(format!("M={}", build.display())).args([
-            "W=1",
-            "KCFLAGS=-Werror",
-            "modules",
-        ]))?;
+        call(
+            Command::new("make")
+                .arg("-C")
+                .arg(self.headers())
+                .arg(format!("M={}", build.display()))
+                .args(["W=1", "KCFLAGS=-Werror", "modules"]),
+        )?;
         Ok(module)
     }
 }
@@ -214,7 +239,11 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
 }
 
 /// Adds a module behind those that it says it needs. What is not found is built in.
-fn add_behind_needed<'a>(module: &Path, file: &impl Fn(&str) -> Option<&'a PathBuf>, modules: &mut Vec<PathBuf>) -> Result<()> {
+fn add_behind_needed<'a>(
+    module: &Path,
+    file: &impl Fn(&str) -> Option<&'a PathBuf>,
+    modules: &mut Vec<PathBuf>,
+) -> Result<()> {
     if modules.iter().any(|one| one == module) {
         return Ok(());
     }
@@ -232,10 +261,16 @@ fn add_behind_needed<'a>(module: &Path, file: &impl Fn(&str) -> Option<&'a PathB
 /// scripts/mod/modpost.c).
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
-    let Some(at) = module.windows(KEY.len()).position(|bytes| bytes == KEY) else { return Vec::new() };
+    let Some(at) = module.windows(KEY.len()).position(|bytes| bytes == KEY) else {
+        return Vec::new();
+    };
     let rest = &module[at + KEY.len()..];
     let names = &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())];
-    String::from_utf8_lossy(names).split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    String::from_utf8_lossy(names)
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]
@@ -244,7 +279,14 @@ mod tests {
 
     #[test]
     fn a_module_says_what_it_needs() {
-        assert_eq!(needs(b"\0license=GPL\0depends=i2c-algo-bit,dca\0name=igb\0"), ["i2c-algo-bit", "dca"]);
-        assert!(needs(b"\0depends=\0name=igbvf\0").is_empty() && needs(b"").is_empty() && needs(b"depends=x").is_empty());
+        assert_eq!(
+            needs(b"\0license=GPL\0depends=i2c-algo-bit,dca\0name=igb\0"),
+            ["i2c-algo-bit", "dca"]
+        );
+        assert!(
+            needs(b"\0depends=\0name=igbvf\0").is_empty()
+                && needs(b"").is_empty()
+                && needs(b"depends=x").is_empty()
+        );
     }
 }

@@ -107,8 +107,14 @@ pub fn built(name: &str) -> Result<PathBuf> {
             "ginnel-tests",
             "ginnel-switch",
         ];
-        cargo.args(["build", "--release"]).args(packages.iter().flat_map(|package| ["-p", package]));
-        let status = cargo.env("CARGO_TARGET_DIR", target_dir()).current_dir(source_dir()).status().context("cargo")?;
+        cargo
+            .args(["build", "--release"])
+            .args(packages.iter().flat_map(|package| ["-p", package]));
+        let status = cargo
+            .env("CARGO_TARGET_DIR", target_dir())
+            .current_dir(source_dir())
+            .status()
+            .context("cargo")?;
         ensure!(status.success() && file.exists(), "{} cannot be built", file.display());
     }
     Ok(file)
@@ -119,9 +125,18 @@ pub fn built(name: &str) -> Result<PathBuf> {
 /// # Errors
 /// With what it said, unless it succeeds.
 pub(crate) fn call(command: &mut Command) -> Result<String> {
-    let output = command.stdin(std::process::Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+    let output = command
+        .stdin(std::process::Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {command:?}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    ensure!(output.status.success(), "{command:?} failed ({}): {}{}", output.status, text(&output.stdout), text(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{command:?} failed ({}): {}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     Ok(text(&output.stdout))
 }
 
@@ -151,6 +166,10 @@ pub fn spawn(mut command: Command) -> std::io::Result<Child> {
     });
     let (sender, started) = channel();
     let gone = |_| std::io::Error::other("the starting thread is gone");
-    starter.lock().unwrap_or_else(PoisonError::into_inner).send((command, sender)).map_err(|_| gone(()))?;
+    starter
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .send((command, sender))
+        .map_err(|_| gone(()))?;
     started.recv().map_err(|_| gone(()))?
 }

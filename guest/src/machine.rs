@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 /// kernel finds no timer and boots no further.
 const ATTEMPTS: u32 = 3;
 /// What a kernel says on its console when it is ill.
-const ILL: [&str; 6] = ["Kernel panic", "Oops", "BUG:", "WARNING:", "Call Trace", "general protection"];
+const ILL: [&str; 6] =
+    ["Kernel panic", "Oops", "BUG:", "WARNING:", "Call Trace", "general protection"];
 
 /// Held by a test that boots guests: two or three at once are as many as a small machine bears, and
 /// the tests of one program run side by side.
@@ -103,10 +104,17 @@ impl Guest {
 
     /// Starts QEMU. `incoming`: for a machine that comes from another QEMU, at this socket, without
     /// what had to be unplugged for that.
-    fn launch(kernel: &Kernel, directory: &Path, spec: &Spec, incoming: Option<&Path>) -> Result<Self> {
+    fn launch(
+        kernel: &Kernel,
+        directory: &Path,
+        spec: &Spec,
+        incoming: Option<&Path>,
+    ) -> Result<Self> {
         let path = |kind: &str| directory.join(format!("{}.{kind}", spec.name));
         // The machine that it comes from has its sockets still.
-        let here = |kind: &str| if incoming.is_some() { path(&format!("next.{kind}")) } else { path(kind) };
+        let here = |kind: &str| {
+            if incoming.is_some() { path(&format!("next.{kind}")) } else { path(kind) }
+        };
         let (initrd, console, errors) = (path("initrd"), path("console"), here("qemu"));
         for socket in ["agent", "qmp", "host-cpu"] {
             let _ = fs::remove_file(here(socket));
@@ -117,12 +125,19 @@ impl Guest {
         // With one processor for ever QEMU's emulation leaves out barriers and makes atomic
         // instructions of several (accel/tcg: CF_PARALLEL is set where `smp.max_cpus > 1`): nobody
         // else could see, it thinks. The other machine of the segment does.
-        let (smp, clock) = if accelerator[1] == "tcg" { ("1,maxcpus=2", "tsc=reliable") } else { ("1", "") };
-        command.args(accelerator).args(["-machine", "q35", "-cpu", "max", "-m", "256", "-smp", smp]);
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"]).arg(kernel.image());
+        let (smp, clock) =
+            if accelerator[1] == "tcg" { ("1,maxcpus=2", "tsc=reliable") } else { ("1", "") };
+        command
+            .args(accelerator)
+            .args(["-machine", "q35", "-cpu", "max", "-m", "256", "-smp", smp]);
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"])
+            .arg(kernel.image());
         command.arg("-initrd").arg(&initrd);
         // An oops stops the guest where it is, for the console to be read.
-        command.arg("-append").arg(format!("console=ttyS0 loglevel=5 no_timer_check oops=panic panic=0 rdinit=/init {clock}"));
+        command.arg("-append").arg(format!(
+            "console=ttyS0 loglevel=5 no_timer_check oops=panic panic=0 rdinit=/init {clock}"
+        ));
         let append = if incoming.is_some() { "on" } else { "off" };
         command.args([
             "-chardev",
@@ -131,21 +146,35 @@ impl Guest {
             "chardev:console",
         ]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", here("qmp").display())]);
-        command.args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,{}", serve("agent"))]);
+        command.args([
+            "-device",
+            "virtio-serial-pci",
+            "-chardev",
+            &format!("socket,id=agent,{}", serve("agent")),
+        ]);
         command.args(["-device", "virtserialport,chardev=agent,name=ginnel.agent"]);
         command.args(["-chardev", &format!("socket,id=host-cpu,{}", serve("host-cpu"))]);
         command.args(["-device", "virtserialport,chardev=host-cpu,name=ginnel.host-cpu"]);
         if let Some(netdev) = &spec.netdev {
-            let last = spec.address.as_deref().and_then(|text| text.split('/').next()?.rsplit('.').next()?.parse::<u8>().ok());
+            let last = spec
+                .address
+                .as_deref()
+                .and_then(|text| text.split('/').next()?.rsplit('.').next()?.parse::<u8>().ok());
             command.args(["-netdev", netdev, "-device"]);
-            command.arg(format!("virtio-net-pci,netdev=net,mac=52:54:00:67:00:{:02x}", last.unwrap_or(1)));
+            command.arg(format!(
+                "virtio-net-pci,netdev=net,mac=52:54:00:67:00:{:02x}",
+                last.unwrap_or(1)
+            ));
         }
         match incoming {
             None => command.args(&spec.options),
-            Some(socket) => command.args(without_segment(&spec.options)).args(["-incoming", &format!("unix:{}", socket.display())]),
+            Some(socket) => command
+                .args(without_segment(&spec.options))
+                .args(["-incoming", &format!("unix:{}", socket.display())]),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
-        let mut child = spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
+        let mut child =
+            spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
         let until = Instant::now() + PATIENCE;
         let connected = serving(&mut child, &[here("agent"), here("qmp")], until)
             .and_then(|()| Agent::connect(&here("agent"), until))
@@ -195,7 +224,10 @@ impl Guest {
     /// Never: a thread of its own panics only where this one would.
     pub fn boot_all(kernel: &Kernel, directory: &Path, specs: &[Spec]) -> Result<Vec<Self>> {
         std::thread::scope(|scope| {
-            let boots: Vec<_> = specs.iter().map(|spec| scope.spawn(move || Self::boot(kernel, directory, spec))).collect();
+            let boots: Vec<_> = specs
+                .iter()
+                .map(|spec| scope.spawn(move || Self::boot(kernel, directory, spec)))
+                .collect();
             boots.into_iter().map(|boot| boot.join().expect("no panic")).collect()
         })
     }
@@ -303,8 +335,10 @@ impl Drop for Guest {
 fn without_segment(options: &[String]) -> Vec<&String> {
     // A port of a switch is not unplugged: it is part of the machine.
     let of_switch = |option: &String| option.starts_with("socket,id=ginnel-net-");
-    let of_segment =
-        |option: &String| option.starts_with("ivshmem-doorbell,") || option.starts_with("socket,") && !of_switch(option);
+    let of_segment = |option: &String| {
+        option.starts_with("ivshmem-doorbell,")
+            || option.starts_with("socket,") && !of_switch(option)
+    };
     let pairs = options.chunks(2).filter(|pair| !pair.iter().any(of_segment));
     pairs.flatten().collect()
 }

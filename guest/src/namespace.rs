@@ -20,7 +20,8 @@ impl Namespace {
     /// Where it cannot be made: who is not root cannot.
     pub fn new() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("ginnel-guest-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("ginnel-guest-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         call(Command::new("ip").args(["netns", "add", &name]))?;
         Ok(Self { name })
     }
@@ -42,7 +43,9 @@ impl Namespace {
         let place = Path::new("/run/netns").join(&self.name);
         let interface = interface.to_owned();
         // A thread of its own goes in, and ends there: the interface is made where its maker is.
-        std::thread::spawn(move || tap(&place, &interface, flags)).join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        std::thread::spawn(move || tap(&place, &interface, flags))
+            .join()
+            .map_err(|_| anyhow::anyhow!("a thread panicked"))?
     }
 }
 
@@ -55,8 +58,13 @@ impl Drop for Namespace {
 fn tap(namespace: &Path, interface: &str, flags: libc::c_int) -> Result<File> {
     let namespace = File::open(namespace).context("the namespace")?;
     // SAFETY: touches no memory; this thread alone changes its namespace.
-    ensure!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } == 0, "setns: {}", std::io::Error::last_os_error());
-    let tap = File::options().read(true).write(true).open("/dev/net/tun").context("/dev/net/tun")?;
+    ensure!(
+        unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } == 0,
+        "setns: {}",
+        std::io::Error::last_os_error()
+    );
+    let tap =
+        File::options().read(true).write(true).open("/dev/net/tun").context("/dev/net/tun")?;
     // SAFETY: all zeroes is a valid request.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     ensure!(interface.len() < request.ifr_name.len(), "{interface}: too long for an interface");

@@ -44,7 +44,12 @@ impl Switch {
                     let out = guest.try_clone();
                     (guest, out)
                 }) {
-                    plug_in(id, move || next(&mut guest), move |frame| out.write_all(frame).is_ok(), &plugged);
+                    plug_in(
+                        id,
+                        move || next(&mut guest),
+                        move |frame| out.write_all(frame).is_ok(),
+                        &plugged,
+                    );
                 }
             }
         });

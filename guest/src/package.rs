@@ -53,13 +53,31 @@ pub fn of_backports(package: &str) -> Result<PathBuf> {
             fs::create_dir_all(own.join(folder))?;
         }
         let release = backports(&own.join("sources.list"))?;
-        let options = ["Dir::Etc::SourceList=sources.list", "Dir::State::Lists=lists", "Dir::Cache::archives=archives"];
+        let options = [
+            "Dir::Etc::SourceList=sources.list",
+            "Dir::State::Lists=lists",
+            "Dir::Cache::archives=archives",
+        ];
         let options = options.map(|option| option.replace('=', &format!("={}/", own.display())));
-        let plain = ["Dir::Etc::SourceParts=/dev/null", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache=", "Debug::NoLocking=1"];
+        let plain = [
+            "Dir::Etc::SourceParts=/dev/null",
+            "Dir::Cache::pkgcache=",
+            "Dir::Cache::srcpkgcache=",
+            "Debug::NoLocking=1",
+        ];
         let options: Vec<String> = options.into_iter().chain(plain.map(str::to_owned)).collect();
         call(apt("apt-get", &options).args(["-qq", "update"]))?;
         let mut fetch = apt("apt-get", &options);
-        fetch.args(["-qq", "--yes", "--download-only", "--no-install-recommends", "-t", &release, "install", package]);
+        fetch.args([
+            "-qq",
+            "--yes",
+            "--download-only",
+            "--no-install-recommends",
+            "-t",
+            &release,
+            "install",
+            package,
+        ]);
         call(&mut fetch).with_context(|| format!("{package} of {release}"))?;
         unpack_all(&own.join("archives"), &root)?;
         fs::remove_dir_all(&own)?;
@@ -70,13 +88,15 @@ pub fn of_backports(package: &str) -> Result<PathBuf> {
 
 /// Writes a list of sources that names the host's mirror of Debian, with the backports: their name.
 fn backports(to: &Path) -> Result<String> {
-    let ask = ["indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN)", "Created-By: Packages"];
+    let ask =
+        ["indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN)", "Created-By: Packages"];
     let known = call(apt("apt-get", &[]).args(ask))?;
     let of_debian = known.lines().find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
         [mirror, release, "Debian"] if !release.contains('-') => Some((mirror, release)),
         _ => None,
     });
-    let (mirror, release) = of_debian.context("apt knows no mirror of Debian: the backports are Debian's")?;
+    let (mirror, release) =
+        of_debian.context("apt knows no mirror of Debian: the backports are Debian's")?;
     let key = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
     let line = |suite: &str| format!("deb [{key}] {mirror} {suite} main\n");
     let name = format!("{release}-backports");
@@ -93,7 +113,8 @@ pub(crate) fn with_lists<T>(cache: &Path, work: impl Fn(&[String]) -> Result<T>)
             let lists = cache.join("lists");
             fs::create_dir_all(lists.join("partial"))?;
             let own = [format!("Dir::State::Lists={}", lists.display())];
-            call(apt("apt-get", &own).args(["-qq", "update"])).with_context(|| format!("{first:#}"))?;
+            call(apt("apt-get", &own).args(["-qq", "update"]))
+                .with_context(|| format!("{first:#}"))?;
             work(&own).with_context(|| format!("before with the host's own lists: {first:#}"))
         }
     }

@@ -48,7 +48,10 @@ impl Qemu {
             Ok(qemu) if enough(&qemu) => Ok(qemu),
             _ => {
                 let qemu = Self::of_backports()?;
-                ensure!(enough(&qemu), "the QEMU of Debian's backports is older than {major}: {qemu:?}");
+                ensure!(
+                    enough(&qemu),
+                    "the QEMU of Debian's backports is older than {major}: {qemu:?}"
+                );
                 Ok(qemu)
             }
         }
@@ -66,7 +69,9 @@ impl Qemu {
     pub fn major(&self) -> Result<u32> {
         let said = crate::call(self.command().arg("--version"))?;
         let version = said.split("version ").nth(1).and_then(|rest| rest.split('.').next());
-        version.and_then(|major| major.parse().ok()).with_context(|| format!("what version is this: {said}"))
+        version
+            .and_then(|major| major.parse().ok())
+            .with_context(|| format!("what version is this: {said}"))
     }
 
     /// It, with what it takes to find its own libraries and firmware.
@@ -75,7 +80,9 @@ impl Qemu {
         let mut command = Command::new(&self.program);
         if let Some(root) = &self.root {
             let libraries = root.join("usr/lib/x86_64-linux-gnu");
-            command.env("LD_LIBRARY_PATH", &libraries).env("QEMU_MODULE_DIR", libraries.join("qemu"));
+            command
+                .env("LD_LIBRARY_PATH", &libraries)
+                .env("QEMU_MODULE_DIR", libraries.join("qemu"));
             for data in DATA.iter().map(|data| root.join(data)).filter(|data| data.is_dir()) {
                 command.arg("-L").arg(data);
             }
@@ -97,7 +104,11 @@ impl Qemu {
     /// guests then hang in their firmware. Tried once for each boot of the host.
     pub(crate) fn accelerator(&self, kernel: &Kernel) -> [&'static str; 2] {
         static WORKS: OnceLock<bool> = OnceLock::new();
-        if *WORKS.get_or_init(|| self.kvm_works(kernel)) { ["-accel", "kvm"] } else { ["-accel", "tcg"] }
+        if *WORKS.get_or_init(|| self.kvm_works(kernel)) {
+            ["-accel", "kvm"]
+        } else {
+            ["-accel", "tcg"]
+        }
     }
 
     fn kvm_works(&self, kernel: &Kernel) -> bool {
@@ -110,7 +121,8 @@ impl Qemu {
             Err(_) => {}
         }
         let directory = tempfile::tempdir().map_err(Into::into);
-        let tried = directory.and_then(|directory| self.kvm_boots(kernel, &directory.path().join("console")));
+        let tried = directory
+            .and_then(|directory| self.kvm_boots(kernel, &directory.path().join("console")));
         if let Ok(works) = tried {
             let _ = fs::write(&note, if works { "works" } else { "does not" });
         }
@@ -119,9 +131,32 @@ impl Qemu {
 
     fn kvm_boots(&self, kernel: &Kernel, console: &Path) -> Result<bool> {
         let mut command = self.command();
-        command.args(["-accel", "kvm", "-machine", "q35", "-cpu", "max", "-m", "256", "-nodefaults", "-display", "none"]);
-        command.args(["-no-reboot", "-append", "console=ttyS0 panic=-1", "-serial", &format!("file:{}", console.display())]);
-        command.arg("-kernel").arg(kernel.image()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args([
+            "-accel",
+            "kvm",
+            "-machine",
+            "q35",
+            "-cpu",
+            "max",
+            "-m",
+            "256",
+            "-nodefaults",
+            "-display",
+            "none",
+        ]);
+        command.args([
+            "-no-reboot",
+            "-append",
+            "console=ttyS0 panic=-1",
+            "-serial",
+            &format!("file:{}", console.display()),
+        ]);
+        command
+            .arg("-kernel")
+            .arg(kernel.image())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut child = spawn(command)?;
         let until = Instant::now() + Duration::from_secs(10);
         // Without an initramfs it panics, at the end of a boot that went well.

@@ -68,7 +68,10 @@ impl VhostSwitch {
     pub fn spec_with(&self, port: &str, address: &str, further: &[&str]) -> Result<Spec> {
         let socket = self.directory.join(format!("{port}.sock"));
         let mut ginnel = Command::new(built("ginnel")?);
-        ginnel.args(["vm", "args", "--memory", "256M"]).args(Qemu::chosen()?.vhost_user_vectors()).args(further);
+        ginnel
+            .args(["vm", "args", "--memory", "256M"])
+            .args(Qemu::chosen()?.vhost_user_vectors())
+            .args(further);
         ginnel.arg("--net").arg(socket);
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
         Ok(Spec { options, address: Some(address.into()), ..Spec::new(port) })
@@ -81,7 +84,10 @@ impl VhostSwitch {
     /// Where `ginnel` does not give the options.
     pub fn vsock_spec(&self, name: &str) -> Result<Spec> {
         let mut ginnel = Command::new(built("ginnel")?);
-        ginnel.args(["vm", "args", "--memory", "256M"]).args(Qemu::chosen()?.vhost_user_vectors()).arg("--vsock");
+        ginnel
+            .args(["vm", "args", "--memory", "256M"])
+            .args(Qemu::chosen()?.vhost_user_vectors())
+            .arg("--vsock");
         ginnel.arg(self.directory.join(format!("{name}.vsock")));
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
         Ok(Spec { options, ..Spec::new(name) })

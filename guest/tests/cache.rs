@@ -46,13 +46,24 @@ fn install_python(guest: &Guest) {
     for file in files.clone() {
         let libraries = Command::new("ldd").arg(&file).output().expect("ldd");
         let libraries = String::from_utf8_lossy(&libraries.stdout).into_owned();
-        let paths = libraries.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+        let paths = libraries
+            .lines()
+            .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
         files.extend(paths.map(str::to_owned));
     }
     files.sort();
     files.dedup();
-    let place = |file: &str| if file.ends_with("ginnel_cache.py") { "/root/ginnel_cache.py".to_owned() } else { file.to_owned() };
-    let parents = files.iter().filter_map(|file| Path::new(file).parent()).map(|path| path.display().to_string());
+    let place = |file: &str| {
+        if file.ends_with("ginnel_cache.py") {
+            "/root/ginnel_cache.py".to_owned()
+        } else {
+            file.to_owned()
+        }
+    };
+    let parents = files
+        .iter()
+        .filter_map(|file| Path::new(file).parent())
+        .map(|path| path.display().to_string());
     guest.sh(&format!("mkdir -p {}", parents.collect::<Vec<_>>().join(" ")));
     // The C library, for one, is there, and runs: it is not to be written over.
     let there = guest.sh(&format!("for f in {}; do [ ! -e $f ] || echo $f; done", files.join(" ")));
@@ -62,7 +73,11 @@ fn install_python(guest: &Guest) {
     }
     guest.put(LIBRARY, 0o755, &std::fs::read(client).expect("built")).expect("written");
     guest
-        .put("/root/python", 0o755, format!("#!/bin/sh\nexec {} \"$@\"\n", said.lines().next().expect("a path")).as_bytes())
+        .put(
+            "/root/python",
+            0o755,
+            format!("#!/bin/sh\nexec {} \"$@\"\n", said.lines().next().expect("a path")).as_bytes(),
+        )
         .expect("written");
     guest.put("/root/reader.py", 0o644, READER.as_bytes()).expect("written");
 }
@@ -80,7 +95,9 @@ fn a_program_in_python_reads_a_cache_of_another_machine() {
     two.sh("for i in $(seq 100); do nc -z 10.77.0.1 11211 && exit 0; sleep 0.1; done; exit 1");
     let read = format!("cd /root; GINNEL_CACHE_LIBRARY={LIBRARY} ./python reader.py");
     let reader = two.start(&read, PATIENCE * 2).expect("started");
-    wait("a reader that has read", || (two.run("[ -e /tmp/ready ]", PATIENCE).ok()?.status == 0).then_some(()));
+    wait("a reader that has read", || {
+        (two.run("[ -e /tmp/ready ]", PATIENCE).ok()?.status == 0).then_some(())
+    });
     one.sh("kill -9 $(cat pid)");
     let said = reader.finish().expect("ended");
     assert_eq!((said.out.trim(), said.status), ("ended", 0), "{}", said.err);

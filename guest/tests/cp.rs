@@ -28,7 +28,9 @@ fn a_tree_goes_from_machine_to_machine_and_back() {
 
     // The server is killed in the midst of it: what is there is whole, and nothing is beside it.
     // Who dies alone in its machine is told by silence (docs/sdk.md).
-    let client = two.start("ginnel cp --timeout 5 --bwlimit 1M t/big one:new; echo $?", PATIENCE).expect("started");
+    let client = two
+        .start("ginnel cp --timeout 5 --bwlimit 1M t/big one:new; echo $?", PATIENCE)
+        .expect("started");
     one.sh("sleep 3; kill -9 $(cat pid); sleep 1");
     let said = client.finish().expect("ended");
     assert!(["12", "30"].contains(&said.out.trim()), "{}{}", said.out, said.err);

@@ -9,7 +9,9 @@ use std::time::Duration;
 fn stream(lab: &Lab, from: usize, to: usize, port: u16) {
     let (source, sink) = (&lab.guests[from], &lab.guests[to]);
     let address = format!("10.77.0.{}", to + 1);
-    sink.sh(&format!("(ginnel run -- nc -d -l {port} >/dev/null; echo $? >ended.{port}) >/dev/null 2>&1 &"));
+    sink.sh(&format!(
+        "(ginnel run -- nc -d -l {port} >/dev/null; echo $? >ended.{port}) >/dev/null 2>&1 &"
+    ));
     let client = format!("ginnel run -- nc {address} {port}");
     let tries = format!("for i in $(seq 30); do {client} </dev/zero && break; sleep 0.2; done");
     source.sh(&format!("({tries}; echo $? >ended.{port}) >/dev/null 2>&1 &"));
@@ -24,7 +26,10 @@ fn pages(guest: &Guest, which: &str) -> u64 {
 /// taken.
 fn assert_all_free(guests: &[&Guest]) {
     wait("all pages free", || {
-        let free: Vec<bool> = guests.iter().map(|guest| pages(guest, "free_pages") == pages(guest, "pages")).collect();
+        let free: Vec<bool> = guests
+            .iter()
+            .map(|guest| pages(guest, "free_pages") == pages(guest, "pages"))
+            .collect();
         free.iter().all(|&free| free).then_some(())
     });
 }
@@ -40,7 +45,8 @@ fn three_guests_share_a_segment() {
         scope.spawn(|| assert_works(one, two, "10.77.0.1", 6000));
         scope.spawn(|| {
             // Its reports lie where the others look: another way to see the same.
-            let server = three.start("ginnel run -- ./pingpong serve 6001", PATIENCE).expect("started");
+            let server =
+                three.start("ginnel run -- ./pingpong serve 6001", PATIENCE).expect("started");
             one.sh("GINNEL_REPORT=/tmp/to-three ginnel run -- ./pingpong ask 10.77.0.3 6001 200 2");
             server.finish().expect("ended").good().expect("well");
         });
@@ -96,9 +102,15 @@ fn the_device_is_unplugged_in_the_middle_of_traffic() {
     }
     let serves = |lab: &Lab, port: u16| {
         let ask = format!("redis-cli -h 10.77.0.2 -p {port} -r 500 ping");
-        let script = format!("rm -f report; GINNEL_REPORT=/root/report ginnel run -- {ask} | sort | uniq -c");
-        let answers =
-            wait("answers", || lab.guests[0].run(&script, PATIENCE).ok().filter(|said| said.status == 0 && !said.out.is_empty()));
+        let script = format!(
+            "rm -f report; GINNEL_REPORT=/root/report ginnel run -- {ask} | sort | uniq -c"
+        );
+        let answers = wait("answers", || {
+            lab.guests[0]
+                .run(&script, PATIENCE)
+                .ok()
+                .filter(|said| said.status == 0 && !said.out.is_empty())
+        });
         assert_eq!(answers.out.trim(), "500 PONG");
         reported(&lab.guests[0], "ring_in")
     };
@@ -108,10 +120,16 @@ fn the_device_is_unplugged_in_the_middle_of_traffic() {
     // The connection ends, at both ends; nobody hangs, crashes or goes on computing.
     for guest in &lab.guests {
         wait("the end of nc", || {
-            guest.run("test -e ended.5000 && cat ended.5000", Duration::from_secs(10)).ok().filter(|said| said.status == 0)
+            guest
+                .run("test -e ended.5000 && cat ended.5000", Duration::from_secs(10))
+                .ok()
+                .filter(|said| said.status == 0)
         });
         let said = guest.sh("cat ended.5000");
-        assert!(said.trim().parse::<u32>().is_ok_and(|status| status < 128), "ended by a signal: {said}");
+        assert!(
+            said.trim().parse::<u32>().is_ok_and(|status| status < 128),
+            "ended by a signal: {said}"
+        );
     }
     let options = lab.daemon.vm_args("t", 2).expect("options");
     lab.guests[1].plug(&options).expect("plugged in");

@@ -33,21 +33,33 @@ fn spec(daemon: &Daemon, directory: &Path, slot: u16, segments: &[&str]) -> Spec
 fn devices_are_found_and_their_memory_is_write_back() {
     let _alone = machine::alone();
     let (kernel, directory, daemon) = host(SEGMENTS);
-    let mut guest = Guest::boot(&kernel, directory.path(), &spec(&daemon, directory.path(), 2, &["t", "u"])).expect("it boots");
-    assert_eq!(guest.sh("cat /sys/class/ginnel/ginnel*/size | sort -n | tr '\\n' ' '"), "16777216 33554432 ");
+    let mut guest =
+        Guest::boot(&kernel, directory.path(), &spec(&daemon, directory.path(), 2, &["t", "u"]))
+            .expect("it boots");
+    assert_eq!(
+        guest.sh("cat /sys/class/ginnel/ginnel*/size | sort -n | tr '\\n' ' '"),
+        "16777216 33554432 "
+    );
     assert_eq!(guest.sh("cat /sys/class/ginnel/ginnel*/peer"), "2\n2\n");
     assert_eq!(guest.sh("cat /sys/class/ginnel/ginnel*/vectors | sort | tr '\\n' ' '"), "1 3 ");
-    assert_eq!(guest.sh("stat -c %a /dev/ginnel0 /dev/ginnel1"), "600\n600\n", "nobody but root, until a rule says otherwise");
+    assert_eq!(
+        guest.sh("stat -c %a /dev/ginnel0 /dev/ginnel1"),
+        "600\n600\n",
+        "nobody but root, until a rule says otherwise"
+    );
     // Every rule of the interface, by a program that tries each.
     assert_eq!(guest.sh("for n in 0 1; do /root/device rules /dev/ginnel$n; done"), "good\ngood\n");
     assert_eq!(guest.sh("mmap=$(readlink -f /sys/class/ginnel/ginnel0/device); /root/device sysfs $mmap/resource2"), "EINVAL\n");
 
     // The page tables, as QEMU sees them from outside, while a program that has mapped and touched
     // everything is the one that runs.
-    let spinning = guest.start("/root/device spin /dev/ginnel0 0x600000000000", Duration::from_secs(120)).expect("started");
+    let spinning = guest
+        .start("/root/device spin /dev/ginnel0 0x600000000000", Duration::from_secs(120))
+        .expect("started");
     let entries = loop {
         let all = guest.monitor("info tlb").expect("page tables");
-        let entries: Vec<String> = all.lines().filter(|line| line.starts_with("00006000")).map(str::to_owned).collect();
+        let entries: Vec<String> =
+            all.lines().filter(|line| line.starts_with("00006000")).map(str::to_owned).collect();
         if entries.len() >= 8192 / 2 {
             break entries;
         }
@@ -57,7 +69,10 @@ fn devices_are_found_and_their_memory_is_write_back() {
         // "virtual: physical XGPDACTUW": C and T are PCD and PWT; P is the page-size bit, which in
         // a last-level entry of 4 KiB is the PAT bit.
         let flags = entry.rsplit(' ').next().expect("flags");
-        assert!(!flags.contains(['C', 'T', 'P']) && flags.ends_with("UW"), "not write-back: {entry}");
+        assert!(
+            !flags.contains(['C', 'T', 'P']) && flags.ends_with("UW"),
+            "not write-back: {entry}"
+        );
     }
     guest.sh("killall device");
     let _ = spinning.finish();
@@ -89,7 +104,11 @@ fn doorbells_wake_those_who_are_meant() {
     two.sh("/root/device put /dev/ginnel0 0xfff008 1; /root/device ring /dev/ginnel0 1 1");
     one.sh("until grep -q ready other; do sleep 0.05; done");
     // The interrupt that was counted is the one that was rung: no polling anywhere.
-    let interrupts = one.run("grep ginnel0-1 /proc/interrupts", limit).expect("an answer").good().expect("there");
+    let interrupts = one
+        .run("grep ginnel0-1 /proc/interrupts", limit)
+        .expect("an answer")
+        .good()
+        .expect("there");
     assert_eq!(interrupts.split_whitespace().nth(1), Some("2"), "{interrupts}");
     guests.iter().for_each(Guest::assert_healthy);
 }
@@ -99,7 +118,9 @@ fn doorbells_wake_those_who_are_meant() {
 fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
     let _alone = machine::alone();
     let (kernel, directory, daemon) = host(SEGMENTS);
-    let mut guest = Guest::boot(&kernel, directory.path(), &spec(&daemon, directory.path(), 1, &["t"])).expect("it boots");
+    let mut guest =
+        Guest::boot(&kernel, directory.path(), &spec(&daemon, directory.path(), 1, &["t"]))
+            .expect("it boots");
     for round in 1..=30 {
         let users = guest.start(
             "/root/device unplug /dev/ginnel0 >a & /root/device unplug /dev/ginnel0 >b & wait; cat a b",
@@ -107,7 +128,11 @@ fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
         );
         guest.sh("until grep -q mapped a && grep -q mapped b; do sleep 0.05; done");
         guest.unplug("ginnel-t-device").expect("unplugged");
-        let said = users.and_then(|users| users.finish()).expect("an answer").good().expect("no complaint");
+        let said = users
+            .and_then(|users| users.finish())
+            .expect("an answer")
+            .good()
+            .expect("no complaint");
         assert_eq!(said, "mapped\ngood\nmapped\ngood\n", "round {round}");
         guest.sh("until ! test -e /dev/ginnel0; do sleep 0.05; done; rm a b");
         guest.plug(&daemon.vm_args("t", 1).expect("options")).expect("plugged in");
@@ -123,15 +148,22 @@ fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
 #[ignore = "test-all: boots guests of its own"]
 fn a_refused_machine_and_a_foreign_device_are_left_alone() {
     let _alone = machine::alone();
-    let (kernel, directory, daemon) = host(&format!("{SEGMENTS}[segment.t.slot.1]\nusers = [4242]\n"));
+    let (kernel, directory, daemon) =
+        host(&format!("{SEGMENTS}[segment.t.slot.1]\nusers = [4242]\n"));
     let mut spec = spec(&daemon, directory.path(), 1, &["t"]);
     let foreign = directory.path().join("foreign");
     std::fs::File::create(&foreign).and_then(|file| file.set_len(4 << 20)).expect("a file");
-    let memory = format!("memory-backend-file,id=foreign,share=on,size=4M,mem-path={}", foreign.display());
-    spec.options.extend(["-object", &memory, "-device", "ivshmem-plain,memdev=foreign"].map(str::to_owned));
+    let memory =
+        format!("memory-backend-file,id=foreign,share=on,size=4M,mem-path={}", foreign.display());
+    spec.options
+        .extend(["-object", &memory, "-device", "ivshmem-plain,memdev=foreign"].map(str::to_owned));
     let guest = Guest::boot(&kernel, directory.path(), &spec).expect("it boots");
     assert_eq!(guest.sh("ls /sys/class/ginnel"), "");
     let said = guest.sh("dmesg");
-    assert!(said.contains("the host refuses this machine") && said.contains("without a Ginnel segment: left alone"), "{said}");
+    assert!(
+        said.contains("the host refuses this machine")
+            && said.contains("without a Ginnel segment: left alone"),
+        "{said}"
+    );
     guest.assert_healthy();
 }

@@ -18,17 +18,25 @@ fn host_status(host: &Host) -> Value {
 
 fn host_reported(host: &Host, counter: &str) -> u64 {
     let text = host.sh("cat report 2>/dev/null || true");
-    text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)).sum()
+    text.lines()
+        .map(|line| {
+            serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)
+        })
+        .sum()
 }
 
 fn carried(seen: &Value) -> bool {
     let all = seen["connections"].as_array().expect("a list");
-    all.iter().any(|one| one["in_carrier"] == "ring" && one["out_carrier"] == "ring" && one["wake"] == "doorbell")
+    all.iter().any(|one| {
+        one["in_carrier"] == "ring" && one["out_carrier"] == "ring" && one["wake"] == "doorbell"
+    })
 }
 
 /// Waits until somebody listens at a port of the guest.
 fn listening(guest: &Guest, port: u16) {
-    guest.sh(&format!("until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do sleep 0.1; done"));
+    guest.sh(&format!(
+        "until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do sleep 0.1; done"
+    ));
 }
 
 /// Asks both sides, so that each finds what its own dead held, until nothing of the segment is
@@ -50,23 +58,36 @@ fn ping(lab: &Lab, host: &Host, host_asks: bool, count: u32, pause: u32) {
     let before = interrupts(guest);
     let (here, there) = if host_asks {
         let there = guest.start(&format!("{in_guest} serve 6000"), PATIENCE).expect("started");
-        (host.start(&format!("{run} ./pingpong ask 10.77.0.1 6000 {count} {pause}")).expect("started"), there)
+        (
+            host.start(&format!("{run} ./pingpong ask 10.77.0.1 6000 {count} {pause}"))
+                .expect("started"),
+            there,
+        )
     } else {
         let here = host.start(&format!("{run} ./pingpong serve 6000")).expect("started");
-        (here, guest.start(&format!("{in_guest} ask 10.77.0.100 6000 {count} {pause}"), PATIENCE).expect("started"))
+        (
+            here,
+            guest
+                .start(&format!("{in_guest} ask 10.77.0.100 6000 {count} {pause}"), PATIENCE)
+                .expect("started"),
+        )
     };
     if pause > 0 {
-        wait("rings, and doorbells, as the host sees it", || carried(&host_status(host)).then_some(()));
+        wait("rings, and doorbells, as the host sees it", || {
+            carried(&host_status(host)).then_some(())
+        });
         wait("the same as the guest sees it", || carried(&status(guest)).then_some(()));
     }
     here.finish(PATIENCE).expect("well");
     there.finish().expect("ended").good().expect("well");
     let all = u64::from(count);
     let reports = [host.sh("cat report"), guest.sh("cat report")];
-    let (here, there) = (|counter| host_reported(host, counter), |counter| reported(guest, counter));
-    for (ring, tokens, wakes) in
-        [(here("ring_in"), here("tokens_sent"), here("wakes_sent")), (there("ring_in"), there("tokens_sent"), there("wakes_sent"))]
-    {
+    let (here, there) =
+        (|counter| host_reported(host, counter), |counter| reported(guest, counter));
+    for (ring, tokens, wakes) in [
+        (here("ring_in"), here("tokens_sent"), here("wakes_sent")),
+        (there("ring_in"), there("tokens_sent"), there("wakes_sent")),
+    ] {
         assert!(ring >= 64 * all / 2 && tokens <= 20 && wakes > 0, "{reports:?}");
     }
     // Both slept and were woken, however often: a guest without a processor of its own takes its
@@ -92,7 +113,9 @@ fn host_and_guest_talk_through_the_segment() {
     let sum = host.sh("md5sum <out");
     let carried = (0..4).any(|_| {
         guest.sh("rm -f report");
-        let sink = guest.start("GINNEL_REPORT=/root/report ginnel run -- nc -d -l 5000 >in", PATIENCE).expect("started");
+        let sink = guest
+            .start("GINNEL_REPORT=/root/report ginnel run -- nc -d -l 5000 >in", PATIENCE)
+            .expect("started");
         listening(guest, 5000);
         let source = host.start(&format!("{run} nc -N 10.77.0.1 5000 <out")).expect("started");
         source.finish(PATIENCE).expect("well");
@@ -113,7 +136,10 @@ fn host_and_guest_talk_through_the_segment() {
     let _server = host.start(&format!("{run} {redis}")).expect("started");
     guest.sh("for i in $(seq 100); do redis-cli -h 10.77.0.100 -p 7000 ping && exit 0; sleep 0.1; done; exit 1");
     let requests = "(for i in $(seq 40); do echo incr a; sleep 0.05; done; echo get a)";
-    let session = guest.start(&format!("{requests} | GINNEL_SPIN=0 ginnel run -- redis-cli -h 10.77.0.100 -p 7000"), PATIENCE);
+    let session = guest.start(
+        &format!("{requests} | GINNEL_SPIN=0 ginnel run -- redis-cli -h 10.77.0.100 -p 7000"),
+        PATIENCE,
+    );
     wait("a ring to redis on the host", || self::carried(&host_status(&host)).then_some(()));
     let said = session.expect("started").finish().expect("ended").good().expect("well");
     assert_eq!(said.lines().last(), Some("40"));
@@ -131,13 +157,23 @@ fn a_machine_without_the_driver_and_the_host() {
     let lab = Lab::boot(1, false, &[]);
     let Some(host) = lab.host() else { return };
     let guest = &lab.guests[0];
-    let there = guest.start("GINNEL_REPORT=/root/report ginnel run -- ./pingpong serve 6000", PATIENCE).expect("started");
+    let there = guest
+        .start("GINNEL_REPORT=/root/report ginnel run -- ./pingpong serve 6000", PATIENCE)
+        .expect("started");
     let asking = run(&lab).replacen("exec", "GINNEL_SPIN=0 GINNEL_REPORT=report exec", 1);
-    let here = host.start(&format!("{asking} ./pingpong ask 10.77.0.1 6000 100 10")).expect("started");
+    let here =
+        host.start(&format!("{asking} ./pingpong ask 10.77.0.1 6000 100 10")).expect("started");
     here.finish(PATIENCE).expect("well");
     there.finish().expect("ended").good().expect("well");
-    let (ring, tokens) = (reported(guest, "ring_in").min(host_reported(&host, "ring_in")), reported(guest, "tokens_sent"));
-    assert!(ring >= 64 * 50 && tokens > 0, "{ring} bytes by ring, {tokens} tokens: {}", guest.sh("cat report"));
+    let (ring, tokens) = (
+        reported(guest, "ring_in").min(host_reported(&host, "ring_in")),
+        reported(guest, "tokens_sent"),
+    );
+    assert!(
+        ring >= 64 * 50 && tokens > 0,
+        "{ring} bytes by ring, {tokens} tokens: {}",
+        guest.sh("cat report")
+    );
     assert_all_free(guest, &host);
     lab.assert_healthy();
 }
@@ -150,9 +186,11 @@ fn the_daemon_is_killed_under_host_and_guest() {
     let Some(host) = lab.host() else { return };
     let run = run(&lab).replacen("exec", "GINNEL_SPIN=0 exec", 1);
     let start = |port: u16, lab: &Lab| {
-        let there =
-            lab.guests[0].start(&format!("GINNEL_SPIN=0 ginnel run -- ./pingpong serve {port}"), PATIENCE).expect("started");
-        let here = host.start(&format!("{run} ./pingpong ask 10.77.0.1 {port} 400 10")).expect("started");
+        let there = lab.guests[0]
+            .start(&format!("GINNEL_SPIN=0 ginnel run -- ./pingpong serve {port}"), PATIENCE)
+            .expect("started");
+        let here =
+            host.start(&format!("{run} ./pingpong ask 10.77.0.1 {port} 400 10")).expect("started");
         wait("a ring", || carried(&host_status(&host)).then_some(()));
         (here, there)
     };
@@ -160,7 +198,9 @@ fn the_daemon_is_killed_under_host_and_guest() {
     let (here, there) = start(6000, &lab);
     for round in 2..=4 {
         lab.daemon.kill_instance().expect("killed, and started again");
-        wait("the process joins again", || (lab.daemon.log().matches("event=process_joined").count() >= round).then_some(()));
+        wait("the process joins again", || {
+            (lab.daemon.log().matches("event=process_joined").count() >= round).then_some(())
+        });
     }
     here.finish(PATIENCE).expect("well");
     there.finish().expect("ended").good().expect("well");
@@ -174,10 +214,16 @@ fn the_daemon_is_killed_under_host_and_guest() {
 
     // Who comes now is served over TCP, and told why.
     let said = host
-        .start(&format!("{} sh -c 'ginnel status; sleep 1'", run.replacen("--segment", "--verbose --segment", 1)))
+        .start(&format!(
+            "{} sh -c 'ginnel status; sleep 1'",
+            run.replacen("--segment", "--verbose --segment", 1)
+        ))
         .expect("started");
     let said = said.finish(PATIENCE).expect("well");
-    assert!(said.contains("join ginneld: Connection refused") && said.contains("stay on TCP"), "{said}");
+    assert!(
+        said.contains("join ginneld: Connection refused") && said.contains("stay on TCP"),
+        "{said}"
+    );
     lab.guests.iter().for_each(Guest::assert_healthy);
 }
 
@@ -192,10 +238,13 @@ fn a_process_of_the_host_is_killed_in_the_middle_of_traffic() {
     // held.
     guest.sh("(ginnel run -- nc -d -l 5000 >/dev/null; echo $? >ended) >/dev/null 2>&1 &");
     listening(guest, 5000);
-    let mut source = host.start(&format!("{} nc 10.77.0.1 5000 </dev/zero", run(&lab))).expect("started");
+    let mut source =
+        host.start(&format!("{} nc 10.77.0.1 5000 </dev/zero", run(&lab))).expect("started");
     wait_for_ring(guest, "in_ring");
     source.kill();
-    wait("the end of nc", || guest.run("test -e ended", Duration::from_secs(10)).ok().filter(|said| said.status == 0));
+    wait("the end of nc", || {
+        guest.run("test -e ended", Duration::from_secs(10)).ok().filter(|said| said.status == 0)
+    });
     wait("all pages free", || {
         let seen = status(guest);
         (seen["segments"][0]["free_pages"] == seen["segments"][0]["pages"]).then_some(())

@@ -30,8 +30,9 @@ impl Stream {
         // Each in a session of its own, with its output in files: no command of the agent's is
         // under way while the machine moves.
         let run = |guest: &Guest, role: &str| {
-            let command =
-                format!("ginnel run -- ./path {role} {address} {port} >{role}.{port} 2>&1; echo $? >{role}.{port}.status");
+            let command = format!(
+                "ginnel run -- ./path {role} {address} {port} >{role}.{port} 2>&1; echo $? >{role}.{port}.status"
+            );
             guest.sh(&format!("setsid sh -c '{command}' </dev/null >/dev/null 2>&1 &"));
         };
         run(&lab.guests[from], "server");
@@ -52,13 +53,22 @@ impl Stream {
 
     fn end(&self, lab: &Lab) {
         let Self { from, to, port } = self;
-        lab.guests[*from].sh(&format!("pkill -USR1 -f '^./path server 10.77.0.{} {port}'", from + 1));
+        lab.guests[*from]
+            .sh(&format!("pkill -USR1 -f '^./path server 10.77.0.{} {port}'", from + 1));
         for (guest, role) in [(from, "server"), (to, "client")] {
             let guest = &lab.guests[*guest];
-            let ended = || guest.run(&format!("cat {role}.{port}.status"), PATIENCE).ok().filter(|said| said.status == 0);
+            let ended = || {
+                guest
+                    .run(&format!("cat {role}.{port}.status"), PATIENCE)
+                    .ok()
+                    .filter(|said| said.status == 0)
+            };
             let status = wait("the stream's end", ended).out;
             let said = guest.sh(&format!("tail -n 5 {role}.{port}"));
-            assert!(status.trim() == "0" && said.contains("all of"), "{role} {port}: {status}{said}");
+            assert!(
+                status.trim() == "0" && said.contains("all of"),
+                "{role} {port}: {status}{said}"
+            );
         }
     }
 }
@@ -67,7 +77,10 @@ impl Stream {
 fn ends(guest: &Guest) -> (usize, usize, Value) {
     let seen = status(guest);
     let all = seen["connections"].as_array().expect("a list");
-    let carried = all.iter().filter(|one| one["in_carrier"] == "ring" || one["out_carrier"] == "ring").count();
+    let carried = all
+        .iter()
+        .filter(|one| one["in_carrier"] == "ring" || one["out_carrier"] == "ring")
+        .count();
     (carried, all.len(), seen)
 }
 
@@ -91,24 +104,39 @@ fn start_loads(lab: &Lab) {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     one.put("/root/nginx.conf", 0o644, NGINX.as_bytes()).expect("written");
     one.sh("mkdir -p pages /var/log/nginx /var/lib/nginx; head -c 1024 /dev/zero >pages/page");
-    for (server, port) in
-        [("nginx -c /root/nginx.conf", 8080), ("redis-server --bind 0.0.0.0 --protected-mode no --save '' --port 7000", 7000)]
-    {
+    for (server, port) in [
+        ("nginx -c /root/nginx.conf", 8080),
+        ("redis-server --bind 0.0.0.0 --protected-mode no --save '' --port 7000", 7000),
+    ] {
         one.sh(&format!("setsid ginnel run -- {server} >log.{port} 2>&1 </dev/null &"));
-        two.sh(&format!("for i in $(seq 100); do nc -z 10.77.0.1 {port} && exit 0; sleep 0.1; done; exit 1"));
+        two.sh(&format!(
+            "for i in $(seq 100); do nc -z 10.77.0.1 {port} && exit 0; sleep 0.1; done; exit 1"
+        ));
     }
     // Both check what they are answered, and end or complain at the first connection that breaks.
-    let wrk = format!("wrk -t1 -c{EACH} -d{SECONDS} --timeout 20 http://10.77.0.1:8080/page >wrk 2>&1");
-    let redis = format!("redis-benchmark -h 10.77.0.1 -p 7000 -t get -c {EACH} -n 100000000 -q >redis 2>&1");
-    two.sh(&format!("(setsid ginnel run -- {wrk} </dev/null &); (setsid ginnel run -- {redis} </dev/null &)"));
+    let wrk =
+        format!("wrk -t1 -c{EACH} -d{SECONDS} --timeout 20 http://10.77.0.1:8080/page >wrk 2>&1");
+    let redis = format!(
+        "redis-benchmark -h 10.77.0.1 -p 7000 -t get -c {EACH} -n 100000000 -q >redis 2>&1"
+    );
+    two.sh(&format!(
+        "(setsid ginnel run -- {wrk} </dev/null &); (setsid ginnel run -- {redis} </dev/null &)"
+    ));
 }
 
 fn end_loads(lab: &Lab) {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
-    let said = wait("the end of wrk", || Some(two.sh("cat wrk")).filter(|said| said.contains("Requests/sec")));
+    let said = wait("the end of wrk", || {
+        Some(two.sh("cat wrk")).filter(|said| said.contains("Requests/sec"))
+    });
     assert!(!said.contains("Socket errors") && !said.contains("Non-2xx"), "{said}");
     two.sh("pidof redis-benchmark && killall redis-benchmark");
-    assert_eq!(two.sh("tr '\\r' '\\n' <redis | grep -v -e 'rps=' -e '^ *$' -e 'requests per second' || true"), "");
+    assert_eq!(
+        two.sh(
+            "tr '\\r' '\\n' <redis | grep -v -e 'rps=' -e '^ *$' -e 'requests per second' || true"
+        ),
+        ""
+    );
     assert_eq!(one.sh("grep -i -e error -e crit -e assert /tmp/nginx.log log.* || true"), "");
 }
 
@@ -116,7 +144,11 @@ fn end_loads(lab: &Lab) {
 #[ignore = "test-all: boots guests of its own"]
 fn connections_move_with_their_machine() {
     let _alone = machine::alone();
-    let mut lab = Lab::boot(2, true, &["nc", "setsid", "pkill", "pidof", "nginx", "wrk", "redis-server", "redis-benchmark"]);
+    let mut lab = Lab::boot(
+        2,
+        true,
+        &["nc", "setsid", "pkill", "pidof", "nginx", "wrk", "redis-server", "redis-benchmark"],
+    );
     let directory = tempfile::tempdir().expect("a directory");
     let path = program_of_one_kernel(directory.path(), "path");
     lab.guests.iter().for_each(|guest| guest.put("/root/path", 0o755, &path).expect("written"));
@@ -133,7 +165,9 @@ fn connections_move_with_their_machine() {
     assert!(carried == 0 && all >= 2 + 2 * EACH, "{seen}");
     // The ends there are on TCP. A reader in the other machine hears of it by that way, which takes
     // its time, or finds it when it next reads.
-    wait("the other ends", || Some(ends(&lab.guests[0])).filter(|(carried, all, _)| *carried == 0 && *all >= 2 + 2 * EACH));
+    wait("the other ends", || {
+        Some(ends(&lab.guests[0])).filter(|(carried, all, _)| *carried == 0 && *all >= 2 + 2 * EACH)
+    });
     streams.iter().for_each(|stream| stream.moves_on(&lab));
     lab.unplug(1);
     lab.guests[1].sh("! test -e /dev/ginnel0");

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 fn netcat(lab: &Lab) {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     let free = |guest: &Guest| status(guest)["segments"][0]["free_pages"].as_u64().expect("pages");
-    for (server, client, from, to) in
-        [("-N -l 5000 <out", "-d 10.77.0.1 5000 >in", one, two), ("-d -l 5000 >in", "-N 10.77.0.1 5000 <out", two, one)]
-    {
+    for (server, client, from, to) in [
+        ("-N -l 5000 <out", "-d 10.77.0.1 5000 >in", one, two),
+        ("-d -l 5000 >in", "-N 10.77.0.1 5000 <out", two, one),
+    ] {
         // A stream without pauses begins on TCP, and is moved when the reader has caught up: on a
         // busy machine not every time.
         let carried = (0..4).any(|_| {
@@ -21,7 +22,9 @@ fn netcat(lab: &Lab) {
             to.sh("rm -f report");
             let nc = "GINNEL_REPORT=/root/report ginnel run -- nc";
             let server = one.start(&format!("{nc} {server}"), PATIENCE).expect("started");
-            two.sh(&format!("for i in $(seq 60); do {nc} {client} && exit 0; sleep 0.2; done; exit 1"));
+            two.sh(&format!(
+                "for i in $(seq 60); do {nc} {client} && exit 0; sleep 0.2; done; exit 1"
+            ));
             server.finish().expect("ended").good().expect("well");
             assert_eq!(to.sh("md5sum <in"), from.sh("md5sum <out"));
             let (tcp, ring) = (reported(to, "tcp_in"), reported(to, "ring_in"));
@@ -50,8 +53,11 @@ fn with_one_driver_alone(lab: &Lab) {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     two.sh("cd /sys/class/ginnel/ginnel0/device && basename $(pwd -P) >/sys/bus/pci/drivers/ginnel/unbind");
     let no_spin = "rm -f report; GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run --";
-    for (server, client, address, port) in [(one, two, "10.77.0.1", 6000), (two, one, "10.77.0.2", 6001)] {
-        let serving = server.start(&format!("{no_spin} ./pingpong serve {port}"), PATIENCE).expect("started");
+    for (server, client, address, port) in
+        [(one, two, "10.77.0.1", 6000), (two, one, "10.77.0.2", 6001)]
+    {
+        let serving =
+            server.start(&format!("{no_spin} ./pingpong serve {port}"), PATIENCE).expect("started");
         client.sh(&format!("{no_spin} ./pingpong ask {address} {port} 100 5"));
         serving.finish().expect("ended").good().expect("well");
         for guest in [one, two] {
@@ -90,23 +96,37 @@ fn iperf3_and_netpipe_between_two_guests() {
     let server = one.start(&format!("{iperf3} -s -1"), PATIENCE).expect("started");
     // Asked for JSON it succeeds even where nobody listens yet.
     let client = format!("{iperf3} -c 10.77.0.1 -t 10 -J >result; grep -q sum_received result");
-    let said = two.sh(&format!("for i in $(seq 20); do {client} && break; sleep 0.2; done; cat result"));
+    let said =
+        two.sh(&format!("for i in $(seq 20); do {client} && break; sleep 0.2; done; cat result"));
     let result: Value = serde_json::from_str(&said).expect("JSON");
-    let (sent, got) = (&result["end"]["sum_sent"]["bytes"], &result["end"]["sum_received"]["bytes"]);
+    let (sent, got) =
+        (&result["end"]["sum_sent"]["bytes"], &result["end"]["sum_received"]["bytes"]);
     assert!(got.as_u64() > Some(10_000_000), "{sent} sent, {got} received");
     server.finish().expect("ended").good().expect("well");
     // It has no pause by itself: it is held back until it can move, and that is soon.
     let (tcp, ring) = (reported(one, "tcp_in"), reported(one, "ring_in"));
-    assert!(ring > tcp && reported(two, "ring_out") >= ring, "{}{}", one.sh("cat report"), two.sh("cat report"));
+    assert!(
+        ring > tcp && reported(two, "ring_out") >= ring,
+        "{}{}",
+        one.sh("cat report"),
+        two.sh("cat report")
+    );
 
     // NetPIPE: messages of every size there and back, first compared, then timed.
     for options in ["-i -u 100000 -n 5", "-u 20000 -n 20"] {
-        let netpipe = format!("rm -f report; GINNEL_REPORT=/root/report ginnel run -- NPtcp {options}");
+        let netpipe =
+            format!("rm -f report; GINNEL_REPORT=/root/report ginnel run -- NPtcp {options}");
         let server = one.start(&netpipe, PATIENCE).expect("started");
-        let said = two.sh(&format!("for i in $(seq 50); do {netpipe} -h 10.77.0.1 2>&1 && exit 0; sleep 0.1; done; exit 1"));
+        let said = two.sh(&format!(
+            "for i in $(seq 50); do {netpipe} -h 10.77.0.1 2>&1 && exit 0; sleep 0.1; done; exit 1"
+        ));
         server.finish().expect("ended").good().expect("well");
         let (last, checked) = (said.lines().last().unwrap_or_default(), options.starts_with("-i"));
-        assert!(last.contains(if checked { "Integrity check passed" } else { "Mbps" }) && !said.contains("ailed"), "{said}");
+        assert!(
+            last.contains(if checked { "Integrity check passed" } else { "Mbps" })
+                && !said.contains("ailed"),
+            "{said}"
+        );
         for guest in [one, two] {
             let (tcp, ring) = (reported(guest, "tcp_in"), reported(guest, "ring_in"));
             assert!(ring > 9 * tcp, "{options}: {}", guest.sh("cat report"));
@@ -131,7 +151,11 @@ fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
     server.finish().expect("ended").good().expect("well");
     for guest in [one, two] {
         let (rung, tokens) = (interrupts(guest), reported(guest, "tokens_sent"));
-        assert!(rung > 0 && tokens <= 20, "{rung} interrupts, {tokens} tokens sent: {}", guest.sh("cat report"));
+        assert!(
+            rung > 0 && tokens <= 20,
+            "{rung} interrupts, {tokens} tokens sent: {}",
+            guest.sh("cat report")
+        );
         assert!(reported(guest, "ring_in") >= 64 * 50, "{}", guest.sh("cat report"));
     }
     println!("a round trip of 64 bytes, both sleeping: {} µs by doorbell", asked.trim());
@@ -146,7 +170,9 @@ fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
     wait("both directions in a ring, woken by doorbells", || {
         let seen = status(one);
         let connections = seen["connections"].as_array().expect("a list");
-        let by_bell = |one: &Value| one["in_carrier"] == "ring" && one["out_carrier"] == "ring" && one["wake"] == "doorbell";
+        let by_bell = |one: &Value| {
+            one["in_carrier"] == "ring" && one["out_carrier"] == "ring" && one["wake"] == "doorbell"
+        };
         connections.iter().any(by_bell).then_some(())
     });
     two.sh("until grep -q 30 said; do sleep 0.1; done");

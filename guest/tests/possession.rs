@@ -15,11 +15,13 @@ fn attacked(lab: &Lab, rules: &str, count: u32) -> (Value, bool) {
     let (victim, server, stranger) = (&lab.guests[0], &lab.guests[1], &lab.guests[2]);
     victim.sh("rm -f /root/report");
     let serving = server.start(&format!("./pingpong serve {PORT}"), PATIENCE * 3).expect("started");
-    let attack = format!("./hijack /dev/ginnel0 {PORT} 150 >loot 2>stolen & echo $! >attacker; wait");
+    let attack =
+        format!("./hijack /dev/ginnel0 {PORT} 150 >loot 2>stolen & echo $! >attacker; wait");
     let attack = stranger.start(&attack, PATIENCE * 3).expect("started");
     let policy = format!("GINNEL_AFTER=0 GINNEL_POLICY='{rules}' GINNEL_REPORT=/root/report");
     // One that believes the stranger waits for answers that never come.
-    let ask = format!("{policy} timeout 40 ginnel run -- ./pingpong ask 10.77.0.2 {PORT} {count} 5");
+    let ask =
+        format!("{policy} timeout 40 ginnel run -- ./pingpong ask 10.77.0.2 {PORT} {count} 5");
     let done = victim.run(&ask, PATIENCE * 2).expect("an answer").good();
     stranger.sh("kill -9 $(cat attacker)");
     let _ = (attack.finish(), serving.finish());

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Where Debian has what reads rdma_rxe's devices, and libibverbs looks for it.
-const PROVIDER: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/etc/libibverbs.d/rxe.driver"];
+const PROVIDER: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/etc/libibverbs.d/rxe.driver"];
 
 /// What a host has: `None` where this one lacks some of it.
 fn host(n: u8, netdev: String) -> Option<Spec> {
@@ -46,7 +47,9 @@ fn configuration(n: u8, in_place: &str) -> String {
 /// Starts a switch in each, and waits until they have found each other.
 fn start(guests: &[Guest], in_place: &str) {
     for (n, guest) in (1..).zip(guests) {
-        guest.put("/root/switch.toml", 0o644, configuration(n, in_place).as_bytes()).expect("written");
+        guest
+            .put("/root/switch.toml", 0o644, configuration(n, in_place).as_bytes())
+            .expect("written");
         guest.sh("mkdir -p /run/sw; (ginnel-switch --config /root/switch.toml >/root/log 2>&1 & echo $! >/root/pid)
             for i in $(seq 100); do ip link set frames up 2>/dev/null && exit 0; sleep 0.2; done; cat /root/log; exit 1");
         guest.sh(&format!("ip addr add 198.51.100.{n}/24 dev frames"));
@@ -77,12 +80,16 @@ fn stop(guests: &[Guest]) {
 
 /// One machine sends the other so many frames of this length.
 fn exchange(guests: &[Guest], count: u32, len: u32) {
-    let run = |role: &str, own, other| format!("ginnel-guest-frames /run/sw/vm.sock {role} {own} {other} {count} {len}");
+    let run = |role: &str, own, other| {
+        format!("ginnel-guest-frames /run/sw/vm.sock {role} {own} {other} {count} {len}")
+    };
     let answers = guests[1].start(&run("answer", 2, 1), PATIENCE).expect("started");
     // It says where it is until it is sent something.
     let sent = guests[0].run(&run("send", 1, 2), PATIENCE).expect("it ends").good();
     let answered = answers.finish().expect("it ends").good();
-    let (Ok(sent), Ok(answered)) = (&sent, &answered) else { panic!("{sent:?} {answered:?}\n{}", logs(guests)) };
+    let (Ok(sent), Ok(answered)) = (&sent, &answered) else {
+        panic!("{sent:?} {answered:?}\n{}", logs(guests))
+    };
     assert!(sent.starts_with(&format!("{count} good")), "{sent}");
     assert_eq!(answered, &format!("{count} good\n"));
 }

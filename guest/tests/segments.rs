@@ -14,7 +14,12 @@ fn connections(guest: &Guest) -> Vec<Value> {
 #[ignore = "test-all: boots guests of its own"]
 fn two_segments_cannot_see_each_other() {
     let _alone = machine::alone();
-    let lab = Lab::in_segments(&format!("{SEGMENT}{}", SEGMENT.replace(".t]", ".u]")), &["t", "u"], true, &[]);
+    let lab = Lab::in_segments(
+        &format!("{SEGMENT}{}", SEGMENT.replace(".t]", ".u]")),
+        &["t", "u"],
+        true,
+        &[],
+    );
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
 
     // What one writes into its last page, the other does not find in its own; whatever one rings,
@@ -34,7 +39,11 @@ fn two_segments_cannot_see_each_other() {
         wait("the reason", || {
             let all = connections(guest);
             all.iter()
-                .any(|one| one["reason"] == "no_peer" && one["in_carrier"] == "tcp" && one["out_carrier"] == "tcp")
+                .any(|one| {
+                    one["reason"] == "no_peer"
+                        && one["in_carrier"] == "tcp"
+                        && one["out_carrier"] == "tcp"
+                })
                 .then_some(())
         });
     }
@@ -58,20 +67,29 @@ fn the_daemon_is_killed_in_the_middle_of_traffic() {
         // a checked stream.
         let run = "GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run -- ./pingpong";
         let server = one.start(&format!("{run} serve 6000"), PATIENCE).expect("started");
-        let client = two.start(&format!("{run} ask 10.77.0.1 6000 400 10"), PATIENCE).expect("started");
-        wait("round trips by ring", || connections(one).iter().any(|one| one["in_ring"].as_u64() > Some(64 * 5)).then_some(()));
+        let client =
+            two.start(&format!("{run} ask 10.77.0.1 6000 400 10"), PATIENCE).expect("started");
+        wait("round trips by ring", || {
+            connections(one).iter().any(|one| one["in_ring"].as_u64() > Some(64 * 5)).then_some(())
+        });
         one.sh("head -c 20000000 /dev/urandom >out");
         let source = one.start("ginnel run -- nc -N -l 5000 <out", PATIENCE).expect("started");
-        let sink = two.start("sleep 0.5; ginnel run -- nc -d 10.77.0.1 5000 >in", PATIENCE).expect("started");
+        let sink = two
+            .start("sleep 0.5; ginnel run -- nc -d 10.77.0.1 5000 >in", PATIENCE)
+            .expect("started");
         // The daemon carries nothing, and yet sees what is carried.
-        let metric = |name: &str| lab.daemon.metric(&format!("ginneld_{name}{{segment=\"t\"}}")).expect("a number");
+        let metric = |name: &str| {
+            lab.daemon.metric(&format!("ginneld_{name}{{segment=\"t\"}}")).expect("a number")
+        };
         wait("a connection", || (metric("connections") > 0).then_some(()));
         for round in 1..=3 {
             lab.daemon.kill_instance().expect("killed, and started again");
             let log = lab.daemon.log();
             assert_eq!(log.matches("event=started").count(), 1 + round, "{log}");
         }
-        for (what, pending) in [("source", source), ("sink", sink), ("client", client), ("server", server)] {
+        for (what, pending) in
+            [("source", source), ("sink", sink), ("client", client), ("server", server)]
+        {
             pending.finish().expect("ended").good().expect(what);
         }
         // Looking at them frees what ended programs left.
@@ -79,11 +97,19 @@ fn the_daemon_is_killed_in_the_middle_of_traffic() {
             let _ = (status(one), status(two));
             (metric("connections") == 0).then_some(())
         });
-        let (carried, least) = (metric("carried_bytes_total"), reported(one, "ring_in") + reported(two, "ring_in"));
-        assert!((least..21_000_000).contains(&carried), "{carried}, {least}: also what was carried before this instance started");
+        let (carried, least) =
+            (metric("carried_bytes_total"), reported(one, "ring_in") + reported(two, "ring_in"));
+        assert!(
+            (least..21_000_000).contains(&carried),
+            "{carried}, {least}: also what was carried before this instance started"
+        );
         assert_eq!(two.sh("md5sum <in"), one.sh("md5sum <out"));
         let (ring, tokens) = (reported(two, "ring_in"), reported(two, "tokens_sent"));
-        assert!(ring > 64 * 300 && tokens <= 20, "doorbells no longer do: {}", two.sh("cat report"));
+        assert!(
+            ring > 64 * 300 && tokens <= 20,
+            "doorbells no longer do: {}",
+            two.sh("cat report")
+        );
     }
     // The next instance has them both, and takes in a third.
     lab.boot_another();

@@ -15,8 +15,10 @@ scgi_temp_path /tmp/e; server { listen 8080; root /root/pages; } }";
 fn load(guest: &Guest, command: &str) -> (f64, String) {
     guest.sh("rm -f /root/report");
     let script = format!("GINNEL_REPORT=/root/report ginnel run -- {command}");
-    let said =
-        guest.run(&script, Duration::from_secs(120)).and_then(Output::good).unwrap_or_else(|error| panic!("{command}: {error:#}"));
+    let said = guest
+        .run(&script, Duration::from_secs(120))
+        .and_then(Output::good)
+        .unwrap_or_else(|error| panic!("{command}: {error:#}"));
     let (ring, tcp) = (reported(guest, "ring_in"), reported(guest, "tcp_in"));
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     let share = ring as f64 / (ring + tcp).max(1) as f64;
@@ -28,28 +30,48 @@ fn load(guest: &Guest, command: &str) -> (f64, String) {
 #[ignore = "test-all: boots guests of its own"]
 fn nginx_redis_and_memcached_serve_another_guest() {
     let _alone = machine::alone();
-    let programs = ["nginx", "wrk", "redis-server", "redis-cli", "redis-benchmark", "memcached", "memcaslap", "nc"];
+    let programs = [
+        "nginx",
+        "wrk",
+        "redis-server",
+        "redis-cli",
+        "redis-benchmark",
+        "memcached",
+        "memcaslap",
+        "nc",
+    ];
     let lab = Lab::boot(2, true, &programs);
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
-    let up = |port: u16| two.sh(&format!("for i in $(seq 100); do nc -z 10.77.0.1 {port} && exit 0; sleep 0.1; done; exit 1"));
+    let up = |port: u16| {
+        two.sh(&format!(
+            "for i in $(seq 100); do nc -z 10.77.0.1 {port} && exit 0; sleep 0.1; done; exit 1"
+        ))
+    };
 
     one.put("/root/nginx.conf", 0o644, NGINX.as_bytes()).expect("written");
     one.sh("mkdir -p pages /var/log/nginx /var/lib/nginx; head -c 1024 /dev/zero >pages/page; ginnel run -- nginx -c /root/nginx.conf >log 2>&1 &");
     up(8080);
     for connections in [1, 16] {
-        let (share, said) = load(two, &format!("wrk -t1 -c{connections} -d4 http://10.77.0.1:8080/page"));
-        assert!(share > 0.9 && !said.contains("Socket errors") && !said.contains("Non-2xx"), "{share}: {said}");
+        let (share, said) =
+            load(two, &format!("wrk -t1 -c{connections} -d4 http://10.77.0.1:8080/page"));
+        assert!(
+            share > 0.9 && !said.contains("Socket errors") && !said.contains("Non-2xx"),
+            "{share}: {said}"
+        );
         assert!(!said.contains(" 0 requests in"), "{said}");
     }
 
     one.sh("ginnel run -- redis-server --bind 0.0.0.0 --protected-mode no --save '' --port 7000 >log 2>&1 &");
     up(7000);
-    let (share, said) = load(two, "redis-benchmark -h 10.77.0.1 -p 7000 -t set,get -n 10000 -c 50 -d 100 --csv");
+    let (share, said) =
+        load(two, "redis-benchmark -h 10.77.0.1 -p 7000 -t set,get -n 10000 -c 50 -d 100 --csv");
     assert!(share > 0.9 && said.contains("GET") && said.contains("SET"), "{share}: {said}");
     // Byte for byte, a value larger than any ring.
     two.sh("head -c 3000000 /dev/urandom >value");
-    let (_, said) =
-        load(two, "sh -c 'redis-cli -h 10.77.0.1 -p 7000 -x set v <value && redis-cli -h 10.77.0.1 -p 7000 get v >back'");
+    let (_, said) = load(
+        two,
+        "sh -c 'redis-cli -h 10.77.0.1 -p 7000 -x set v <value && redis-cli -h 10.77.0.1 -p 7000 get v >back'",
+    );
     assert_eq!(said.trim(), "OK");
     // redis-cli ends what it prints with a line feed.
     assert_eq!(two.sh("head -c 3000000 back | md5sum"), two.sh("md5sum <value"));

@@ -17,7 +17,10 @@ use std::time::Duration;
 /// Gives a guest a card, plugged into this network, behind a port of its own: only there does it
 /// have functions.
 fn card(guest: &mut Spec, number: u8, netdev: &str) {
-    guest.options.extend(["-netdev", netdev, "-device", "pcie-root-port,id=card-port,slot=9,chassis=9"].map(str::to_owned));
+    guest.options.extend(
+        ["-netdev", netdev, "-device", "pcie-root-port,id=card-port,slot=9,chassis=9"]
+            .map(str::to_owned),
+    );
     let card = format!("igb,bus=card-port,netdev=card,mac=52:54:00:69:00:{number:02x}");
     guest.options.extend(["-device".to_owned(), card]);
     guest.modules = ["igb", "igbvf"].map(str::to_owned).to_vec();
@@ -62,7 +65,8 @@ fn bytes(guest: &Guest, interface: &str) -> u64 {
 }
 
 fn reaches(guest: &Guest, address: &str) -> bool {
-    guest.sh(&format!("ping -c 5 -W 2 {address} >/dev/null 2>&1 && echo yes || echo no")).trim() == "yes"
+    guest.sh(&format!("ping -c 5 -W 2 {address} >/dev/null 2>&1 && echo yes || echo no")).trim()
+        == "yes"
 }
 
 /// A guest with a function, its neighbour, and the host as the outside.
@@ -92,26 +96,42 @@ impl Lab {
                 return None;
             }
         };
-        let switch = VhostSwitch::start(directory.path(), "[port.one]\n[port.two]\n").expect("a switch");
+        let switch =
+            VhostSwitch::start(directory.path(), "[port.one]\n[port.two]\n").expect("a switch");
         let daemon = Daemon::start(directory.path(), SEGMENT, true).expect("ginneld");
         let pingpong = ("/root/pingpong".to_owned(), 0o755, program(directory.path(), "pingpong"));
         let spec = |(slot, name): (u16, &str)| {
             let mut spec = switch.spec(name, &format!("10.77.0.{slot}/24")).expect("options");
             spec.options.extend(daemon.vm_args("t", slot).expect("options"));
             let programs = vec!["nc".into()];
-            Spec { driver: true, files: vec![pingpong.clone()], programs, qemu: Some(qemu.clone()), ..spec }
+            Spec {
+                driver: true,
+                files: vec![pingpong.clone()],
+                programs,
+                qemu: Some(qemu.clone()),
+                ..spec
+            }
         };
         let mut specs = [(1, "one"), (2, "two")].map(spec);
         card(&mut specs[0], 1, &outside.netdev("card"));
         let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
         let function = function(&guests[0], 1, "10.78.0.1/24");
-        Some(Self { guests, host, switch, daemon, function, _outside: outside, _directory: directory })
+        Some(Self {
+            guests,
+            host,
+            switch,
+            daemon,
+            function,
+            _outside: outside,
+            _directory: directory,
+        })
     }
 
     /// Bytes through the first guest's function, and through its port at the switch.
     fn ways(&self) -> [u64; 2] {
         let port = self.switch.port("one").expect("a port");
-        let at_switch = ["received_bytes", "sent_bytes"].map(|name| port[name].as_u64().expect("a number"));
+        let at_switch =
+            ["received_bytes", "sent_bytes"].map(|name| port[name].as_u64().expect("a number"));
         [bytes(&self.guests[0], &self.function), at_switch.iter().sum()]
     }
 
@@ -131,12 +151,15 @@ impl Lab {
     fn talks_to_outside(&self, port: u16) {
         let guest = &self.guests[0];
         let sum = guest.sh("rm -f report; head -c 4000000 /dev/urandom >data; sha256sum <data");
-        let serve = format!("nc -l -N {port} >in </dev/null && nc -l -N {} <in && sha256sum <in", port + 1);
+        let serve =
+            format!("nc -l -N {port} >in </dev/null && nc -l -N {} <in && sha256sum <in", port + 1);
         let server = self.host.start(&serve).expect("started");
         let run = "GINNEL_REPORT=/root/report ginnel run -- nc";
-        let again = |what: String| format!("for i in $(seq 100); do {what} && break; sleep 0.2; done");
+        let again =
+            |what: String| format!("for i in $(seq 100); do {what} && break; sleep 0.2; done");
         guest.sh(&again(format!("{run} -N 10.78.0.100 {port} <data")));
-        let back = guest.sh(&(again(format!("{run} -d 10.78.0.100 {} >in", port + 1)) + "; sha256sum <in"));
+        let back = guest
+            .sh(&(again(format!("{run} -d 10.78.0.100 {} >in", port + 1)) + "; sha256sum <in"));
         assert_eq!((server.finish(PATIENCE).expect("it ends"), &back), (sum.clone(), &sum));
         assert_eq!(reported(guest, "ring_in") + reported(guest, "ring_out"), 0, "TCP carries it");
     }
@@ -152,7 +175,9 @@ fn the_segment_carries_what_is_for_the_neighbour_and_the_function_the_rest() {
     println!("to the outside: {by_function} bytes by the function, {by_switch} by the switch");
     assert!(by_function > 8_000_000 && by_switch < 100_000);
     let [by_function, by_switch] = lab.ways_of(|| lab.talks_to_neighbour(6000));
-    println!("to the neighbour, beside the segment: {by_function} bytes by the function, {by_switch} by the switch");
+    println!(
+        "to the neighbour, beside the segment: {by_function} bytes by the function, {by_switch} by the switch"
+    );
     assert!(by_function < 10_000 && by_switch < 1_000_000);
     // The function goes while a connection to the neighbour is open, and comes again.
     let serve = "GINNEL_REPORT=/root/report ginnel run -- ./pingpong serve 6001";
@@ -196,7 +221,8 @@ impl Networks {
         let kernel = Kernel::fetch_full().expect("a kernel with igb");
         let qemu = Qemu::at_least(8).expect("a QEMU with igb");
         let directory = tempfile::tempdir().expect("a directory");
-        let switch = VhostSwitch::start(directory.path(), "[port.one]\n[port.two]\n").expect("a switch");
+        let switch =
+            VhostSwitch::start(directory.path(), "[port.one]\n[port.two]\n").expect("a switch");
         let daemon = Daemon::start(directory.path(), SEGMENT, true).expect("ginneld");
         let bench = ginnel_guest::built("ginnel-bench").expect("built");
         let spec = |(n, name): (u8, &str)| {
@@ -219,7 +245,14 @@ impl Networks {
                 ip link set $card up && ip addr add 10.79.0.{n}/24 dev $card"
             ));
         }
-        Some(Self { guests, functions, _switch: switch, _daemon: daemon, _bridges: bridges, _directory: directory })
+        Some(Self {
+            guests,
+            functions,
+            _switch: switch,
+            _daemon: daemon,
+            _bridges: bridges,
+            _directory: directory,
+        })
     }
 
     /// `ginnel bench` from the second guest to the first, by each network in turn: its samples.
@@ -227,8 +260,10 @@ impl Networks {
         let [one, two] = &self.guests[..] else { panic!("two guests") };
         let _serving = one.start("exec ginnel bench serve", limit).expect("started");
         two.sh("for i in $(seq 100); do nc -w 1 10.77.0.1 7411 </dev/null && exit 0; sleep 0.1; done; exit 1");
-        let ways = "--way switch=10.77.0.1 --way function-emulated=10.78.0.1 --way virtio=10.79.0.1";
-        let transports = "--transport ginnel,virtio,switch,function-emulated --pattern latency,stream,both";
+        let ways =
+            "--way switch=10.77.0.1 --way function-emulated=10.78.0.1 --way virtio=10.79.0.1";
+        let transports =
+            "--transport ginnel,virtio,switch,function-emulated --pattern latency,stream,both";
         let commit = std::env::var("GINNEL_COMMIT").unwrap_or_default();
         let bench = format!(
             "GINNEL_COMMIT={commit} ginnel bench --connect 10.77.0.1 {ways} {transports} {options} --name functions --out run"
@@ -259,14 +294,16 @@ fn a_function_is_measured_beside_virtio_the_switch_and_the_segment() {
     if let Some(directory) = record {
         std::fs::create_dir_all(&directory).expect("made");
         for file in ["run.json", "samples.csv", "report.html"] {
-            std::fs::write(directory.join(file), two.sh(&format!("cat run/{file}"))).expect("written");
+            std::fs::write(directory.join(file), two.sh(&format!("cat run/{file}")))
+                .expect("written");
         }
         return;
     }
     let head: Vec<&str> = samples.lines().next().expect("a head").split(',').collect();
     let column = |name: &str| head.iter().position(|column| *column == name).expect("a column");
     let (transport, error) = (column("transport"), column("error"));
-    let rows: Vec<Vec<&str>> = samples.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        samples.lines().skip(1).map(|line| line.split(',').collect()).collect();
     assert!(rows.len() == 3 * 2 * 4 && rows.iter().all(|row| row[error].is_empty()), "{samples}");
     for name in ["ginnel", "virtio", "switch", "function-emulated"] {
         assert_eq!(rows.iter().filter(|row| row[transport] == name).count(), 6, "{samples}");

@@ -67,7 +67,8 @@ impl Lab {
 }
 
 fn ping(from: &Guest, address: &str) -> bool {
-    from.sh(&format!("ping -c 3 -W 1 {address} >/dev/null 2>&1 && echo yes || echo no")).trim() == "yes"
+    from.sh(&format!("ping -c 3 -W 1 {address} >/dev/null 2>&1 && echo yes || echo no")).trim()
+        == "yes"
 }
 
 /// Sends one datagram from the second guest to this address, until the first has it.
@@ -99,7 +100,9 @@ fn stock_guests_talk_within_their_segment_and_not_out_of_it() {
     assert!(ping(&lab.guests[0], "10.77.0.2"));
     assert!(!ping(&lab.guests[0], "10.77.0.3"), "another key");
     // Frames that are longer than a buffer, in one piece and in several.
-    assert!(lab.guests[0].sh("ping -c 2 -s 4000 10.77.0.2 | tail -2").contains("2 packets received"));
+    assert!(
+        lab.guests[0].sh("ping -c 2 -s 4000 10.77.0.2 | tail -2").contains("2 packets received")
+    );
     let capture = lab.directory.path().join("two.pcapng");
     let mut trace = lab.switch.trace("two", 100, &capture).expect("started");
     lab.transfer(5001, 16, |_| {});
@@ -114,7 +117,10 @@ fn stock_guests_talk_within_their_segment_and_not_out_of_it() {
     // Offloads were agreed on, and used: large segments went through whole.
     let port = lab.switch.port("two").expect("a port");
     for name in ["csum", "tso4", "guest_tso4", "mrg_rxbuf", "event_idx", "indirect_desc"] {
-        assert!(port["offloads"].as_array().expect("a list").iter().any(|one| one == name), "{port}");
+        assert!(
+            port["offloads"].as_array().expect("a list").iter().any(|one| one == name),
+            "{port}"
+        );
     }
     let (bytes, frames) = (port["sent_bytes"].as_u64(), port["sent_frames"].as_u64());
     assert!(bytes > frames.map(|frames| 2 * 1514 * frames), "{port}");
@@ -147,7 +153,8 @@ fn addresses_are_found_and_frames_are_as_long_as_a_card_may_have_them() {
     for guest in &lab.guests {
         guest.sh("ip link set eth0 mtu 9000");
     }
-    let sent = || lab.switch.port("two").expect("a port")["sent_frames"].as_u64().expect("a number");
+    let sent =
+        || lab.switch.port("two").expect("a port")["sent_frames"].as_u64().expect("a number");
     let before = sent();
     let said = lab.guests[1].sh("ping -c 20 -i 0.2 -s 8900 10.77.0.1 | tail -2");
     assert!(said.contains("20 packets received"), "{said}");
@@ -177,7 +184,9 @@ fn ports_come_and_change_while_guests_talk() {
     // It may not speak for another.
     lab.guests[2].sh("ip addr del 10.77.0.3/24 dev eth0; ip addr add 10.77.0.9/24 dev eth0");
     assert!(!ping(&lab.guests[2], "10.77.0.1"));
-    assert!(lab.switch.port("new").expect("a port")["dropped"]["spoofed_address"].as_u64() > Some(0));
+    assert!(
+        lab.switch.port("new").expect("a port")["dropped"]["spoofed_address"].as_u64() > Some(0)
+    );
     // Nor reach the others from another segment, until it is in theirs again.
     lab.guests[2].sh("ip addr del 10.77.0.9/24 dev eth0; ip addr add 10.77.0.3/24 dev eth0");
     assert!(ping(&lab.guests[2], "10.77.0.1"));
@@ -239,7 +248,8 @@ fn nothing_is_lost_when_the_switch_is_killed_under_traffic() {
     lab.transfer(5001, 64, |lab| {
         for _ in 0..2 {
             // Wait until the transfer is under way again.
-            let frames = |lab: &Lab| lab.switch.port("one").expect("a port")["received_frames"].as_u64();
+            let frames =
+                |lab: &Lab| lab.switch.port("one").expect("a port")["received_frames"].as_u64();
             let until = Instant::now() + PATIENCE;
             while frames(lab) < Some(100) {
                 assert!(Instant::now() < until, "it does not go on");
@@ -286,8 +296,10 @@ fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
     let further = ["--mac", mac.trim()];
     let spec = lab.switch.spec_with("elsewhere", "10.77.0.1/24", &further).expect("options");
     let spec = Spec { name: "one".into(), ..spec };
-    let sum = lab.guests[1].sh("dd if=/dev/urandom of=/tmp/data bs=1M count=24 2>/dev/null; sha256sum </tmp/data");
-    let server = lab.guests[0].sh("(nc -l -N 5001 </dev/null | sha256sum >/tmp/sum) >/dev/null 2>&1 & echo started");
+    let sum = lab.guests[1]
+        .sh("dd if=/dev/urandom of=/tmp/data bs=1M count=24 2>/dev/null; sha256sum </tmp/data");
+    let server = lab.guests[0]
+        .sh("(nc -l -N 5001 </dev/null | sha256sum >/tmp/sum) >/dev/null 2>&1 & echo started");
     assert_eq!(server.trim(), "started");
     let send = "for i in $(seq 100); do nc -N -w 90 10.77.0.1 5001 </tmp/data && exit 0; sleep 0.2; done; exit 1";
     let client = lab.guests[1].start(send, 3 * PATIENCE).expect("started");
@@ -299,7 +311,8 @@ fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
     let Lab { guests, kernel, directory, .. } = &mut lab;
     guests[0].migrate(kernel, directory.path(), &spec).expect("it moves");
     client.finish().expect("ended").good().expect("sent");
-    let got = lab.guests[0].sh("for i in $(seq 100); do [ -s /tmp/sum ] && break; sleep 0.2; done; cat /tmp/sum");
+    let got = lab.guests[0]
+        .sh("for i in $(seq 100); do [ -s /tmp/sum ] && break; sleep 0.2; done; cat /tmp/sum");
     assert_eq!(got, sum);
     let port = lab.switch.port("elsewhere").expect("a port");
     assert!(port["received_frames"].as_u64() > Some(0), "{port}");
@@ -329,15 +342,19 @@ fn stock_guests_of_two_hosts_talk() {
         let spec = switch.spec(name, &format!("10.77.0.{n}/24")).expect("options");
         Spec { programs: vec!["nc".into(), "iperf3".into()], ..spec }
     };
-    let guests = Guest::boot_all(&kernel, directory.path(), &[spec(1), spec(2)]).expect("they boot");
+    let guests =
+        Guest::boot_all(&kernel, directory.path(), &[spec(1), spec(2)]).expect("they boot");
     assert!(ping(&guests[0], "10.77.0.2"));
     assert!(guests[0].sh("ping -c 2 -s 4000 10.77.0.2 | tail -2").contains("2 packets received"));
     // Large segments go from the guest's own pages, and arrive whole.
-    let server = guests[0].start("nc -l -N 5001 </dev/null | sha256sum", PATIENCE).expect("started");
-    let sum = guests[1].sh("dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null; sha256sum </tmp/data");
+    let server =
+        guests[0].start("nc -l -N 5001 </dev/null | sha256sum", PATIENCE).expect("started");
+    let sum = guests[1]
+        .sh("dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null; sha256sum </tmp/data");
     guests[1].sh("for i in $(seq 100); do nc -N -w 60 10.77.0.1 5001 </tmp/data && exit 0; sleep 0.2; done; exit 1");
     assert_eq!(server.finish().expect("ended").good().expect("received"), sum);
-    let status: serde_json::Value = serde_json::from_str(&switches[1].ask("status").expect("a status")).expect("JSON");
+    let status: serde_json::Value =
+        serde_json::from_str(&switches[1].ask("status").expect("a status")).expect("JSON");
     assert!(status["hosts"][0]["in_place_frames"].as_u64() > Some(0), "{status}");
     // One of the hosts' switches is killed: both the guest and the other host find the next one.
     switches[1].kill_and_restart().expect("another");

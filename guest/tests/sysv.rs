@@ -14,13 +14,17 @@ fn programs_meet_by_a_key_from_machine_to_machine() {
     one.sh("ginnel run --sysv -- ./lives");
 
     for _ in 0..2 {
-        let first = one.start("ginnel run --sysv -- ./sysv first 0x1234 200", PATIENCE).expect("started");
+        let first =
+            one.start("ginnel run --sysv -- ./sysv first 0x1234 200", PATIENCE).expect("started");
         let said = two.sh("ginnel run --sysv -- ./sysv second 0x1234 200");
         assert!(said.contains("200 rounds, 100000 bytes"), "{said}");
         first.finish().expect("ended").good().expect("well");
     }
     let shown = two.sh("ginnel ls");
-    assert!(shown.contains("sysv.shm.0x00001234") && shown.contains("sysv.sem.0x00001234"), "{shown}");
+    assert!(
+        shown.contains("sysv.shm.0x00001234") && shown.contains("sysv.sem.0x00001234"),
+        "{shown}"
+    );
     two.sh("ginnel rm sysv.shm.0x00001234 sysv.sem.0x00001234");
     let left = one.sh("ginnel ls");
     assert!(!left.contains("sysv."), "{left}");

@@ -25,7 +25,11 @@ fn serve(guest: &Guest, port: u32) {
 fn call(guest: &Guest, cid: u32, port: u32, bytes: usize, chunk: usize) {
     let script = format!("vsock call {cid} {port} {bytes} {chunk}");
     let said = guest.run(&script, PATIENCE).expect("it answers");
-    assert_eq!(said.good().expect("it ends well").trim(), format!("{bytes} good"), "to {cid} in pieces of {chunk}");
+    assert_eq!(
+        said.good().expect("it ends well").trim(),
+        format!("{bytes} good"),
+        "to {cid} in pieces of {chunk}"
+    );
 }
 
 #[test]
@@ -36,14 +40,19 @@ fn stock_guests_have_sockets_to_each_other_and_to_the_host() {
     let directory = tempfile::tempdir().expect("a directory");
     let switch = VhostSwitch::start(directory.path(), MACHINES).expect("a switch");
     let file = ("/usr/bin/vsock".to_owned(), 0o755, program(directory.path(), "vsock"));
-    let spec = |name: &str| Spec { files: vec![file.clone()], ..switch.vsock_spec(name).expect("options") };
-    let mut guests = Guest::boot_all(&kernel, directory.path(), &["one", "two"].map(spec)).expect("they boot");
+    let spec = |name: &str| Spec {
+        files: vec![file.clone()],
+        ..switch.vsock_spec(name).expect("options")
+    };
+    let mut guests =
+        Guest::boot_all(&kernel, directory.path(), &["one", "two"].map(spec)).expect("they boot");
     // Suspended in the middle, it goes on.
     serve(&guests[0], 99);
     let under_way = guests[1].start("vsock call 3 99 50000000 65536", PATIENCE).expect("started");
     let until = Instant::now() + PATIENCE;
     let begun = || {
-        let status: serde_json::Value = serde_json::from_str(&switch.ask("status").expect("a status")).expect("JSON");
+        let status: serde_json::Value =
+            serde_json::from_str(&switch.ask("status").expect("a status")).expect("JSON");
         status["vsock"][0]["received_bytes"].as_u64() > Some(0)
     };
     while !begun() {
@@ -54,10 +63,19 @@ fn stock_guests_have_sockets_to_each_other_and_to_the_host() {
         guests[0].qmp(serde_json::json!({"execute": command})).expect("done");
         std::thread::sleep(Duration::from_millis(500));
     }
-    assert_eq!(under_way.finish().expect("ended").good().expect("it ends well").trim(), "50000000 good");
+    assert_eq!(
+        under_way.finish().expect("ended").good().expect("it ends well").trim(),
+        "50000000 good"
+    );
     let [one, two] = guests.as_slice() else { panic!("two") };
     // Writes of 8 KiB and more have hung elsewhere.
-    for (n, (bytes, chunk)) in (100..).zip([(1000, 1), (1 << 20, 8192), (4 << 20, 65_536), (4 << 20, 1 << 20), (300_001, 4097)]) {
+    for (n, (bytes, chunk)) in (100..).zip([
+        (1000, 1),
+        (1 << 20, 8192),
+        (4 << 20, 65_536),
+        (4 << 20, 1 << 20),
+        (300_001, 4097),
+    ]) {
         serve(one, n);
         call(two, 3, n, bytes, chunk);
     }

@@ -33,7 +33,9 @@ pub struct Browser {
 impl Browser {
     /// Starts one; `None`, and a line that says so, where none is installed.
     pub fn start() -> Option<Self> {
-        let there = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+        let there = |name: &&str| {
+            Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+        };
         let Some(program) = PROGRAMS.into_iter().find(there) else {
             crate::skip("what a browser shows", "chromium-headless-shell is not installed");
             return None;
@@ -44,7 +46,13 @@ impl Browser {
         let mut command = Command::new(program);
         // No sandbox of its own: it shows only our page, and in a container it has no right to make
         // one.
-        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]);
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--remote-debugging-pipe",
+        ]);
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let pipes = [in_.as_raw_fd(), out.as_raw_fd()];
@@ -54,14 +62,25 @@ impl Browser {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 let high = pipes.map(|fd| libc::fcntl(fd, libc::F_DUPFD, 10));
-                let done = high.iter().zip(3..).all(|(&fd, number)| fd >= 0 && libc::dup2(fd, number) == number);
+                let done = high
+                    .iter()
+                    .zip(3..)
+                    .all(|(&fd, number)| fd >= 0 && libc::dup2(fd, number) == number);
                 if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
             });
         }
         let child = command.spawn().expect("the browser starts");
-        let mut browser =
-            Self { child, to, from: BufReader::new(from), session: None, next: 0, events: Vec::new(), _profile: profile };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();
+        let mut browser = Self {
+            child,
+            to,
+            from: BufReader::new(from),
+            session: None,
+            next: 0,
+            events: Vec::new(),
+            _profile: profile,
+        };
+        let target =
+            browser.call("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();
         let session = browser.call("Target.attachToTarget", json!({"targetId": target, "flatten": true}))["sessionId"].clone();
         browser.session = session.as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"] {
@@ -119,29 +138,41 @@ impl Browser {
     pub fn wait(&mut self, expression: &str) {
         let until = Instant::now() + PATIENCE;
         while self.ask(expression) != true {
-            assert!(Instant::now() < until, "waited {PATIENCE:?} for {expression}\n{}", self.ask("document.body.innerText"));
+            assert!(
+                Instant::now() < until,
+                "waited {PATIENCE:?} for {expression}\n{}",
+                self.ask("document.body.innerText")
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     /// Shows the page on a screen of this width, in the light or in the dark.
     pub fn show(&mut self, width: u32, scheme: &str) {
-        let screen = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600});
+        let screen =
+            json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", screen);
-        self.call("Emulation.setEmulatedMedia", json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}));
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
+        );
     }
 
     /// Whatever the page's scripts said or threw, and whatever the browser had to complain about.
     pub fn complaints(&self) -> Vec<&Value> {
         let is = |event: &&Value| {
-            matches!(event["method"].as_str(), Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded"))
+            matches!(
+                event["method"].as_str(),
+                Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded")
+            )
         };
         self.events.iter().filter(is).collect()
     }
 
     /// Addresses that were asked for.
     pub fn requests(&self) -> impl Iterator<Item = &str> {
-        let requests = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
+        let requests =
+            self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         requests.filter_map(|event| event["params"]["request"]["url"].as_str())
     }
 }

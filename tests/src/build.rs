@@ -16,12 +16,30 @@ pub fn release_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
         let dir = target_dir().join("release");
-        if ["libginnel_shim.so", "libginnel_sysv.so", "ginnel", "ginnel-go-loader", "libginnel-fi.so", "libuct_ginnel.so"]
-            .iter()
-            .any(|file| !dir.join(file).exists())
+        if [
+            "libginnel_shim.so",
+            "libginnel_sysv.so",
+            "ginnel",
+            "ginnel-go-loader",
+            "libginnel-fi.so",
+            "libuct_ginnel.so",
+        ]
+        .iter()
+        .any(|file| !dir.join(file).exists())
         {
             let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-                .args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-sysv", "-p", "ginnel-preload", "-p", "ginnel-cli"])
+                .args([
+                    "build",
+                    "--release",
+                    "-p",
+                    "ginnel-shim",
+                    "-p",
+                    "ginnel-sysv",
+                    "-p",
+                    "ginnel-preload",
+                    "-p",
+                    "ginnel-cli",
+                ])
                 .args(["-p", "ginnel-fabric-provider", "-p", "ginnel-ucx"])
                 .env("CARGO_TARGET_DIR", target_dir())
                 .current_dir(tests_dir())
@@ -116,9 +134,17 @@ pub fn like_go(name: &str) -> PathBuf {
 /// kernel's headers are those of the system.
 #[must_use]
 pub fn musl_program(name: &str) -> Option<PathBuf> {
-    let known = std::env::split_paths(&std::env::var_os("PATH")?).any(|folder| folder.join("musl-gcc").exists());
+    let known = std::env::split_paths(&std::env::var_os("PATH")?)
+        .any(|folder| folder.join("musl-gcc").exists());
     let machine = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    known.then(|| compile_by("musl-gcc", name, &format!("{name}-musl"), &["-idirafter", "/usr/include", "-idirafter", &machine]))
+    known.then(|| {
+        compile_by(
+            "musl-gcc",
+            name,
+            &format!("{name}-musl"),
+            &["-idirafter", "/usr/include", "-idirafter", &machine],
+        )
+    })
 }
 
 /// The same for glibc 2.17 and later, where `make portable` left a compiler for it.
@@ -159,7 +185,9 @@ fn newest(dir: &Path) -> SystemTime {
     std::fs::read_dir(dir)
         .expect("tests/programs is there")
         .flatten()
-        .filter_map(|entry| entry.metadata().ok().filter(std::fs::Metadata::is_file)?.modified().ok())
+        .filter_map(|entry| {
+            entry.metadata().ok().filter(std::fs::Metadata::is_file)?.modified().ok()
+        })
         .max()
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -172,7 +200,13 @@ fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBu
     compile_with(Path::new(compiler), &[], name, output, more)
 }
 
-fn compile_with(compiler: &Path, words: &[&str], name: &str, output: &str, more: &[&str]) -> PathBuf {
+fn compile_with(
+    compiler: &Path,
+    words: &[&str],
+    name: &str,
+    output: &str,
+    more: &[&str],
+) -> PathBuf {
     let programs = tests_dir().join("programs");
     let flat = programs.join(format!("{name}.c"));
     let (source, newest) = if flat.exists() {
@@ -186,7 +220,14 @@ fn compile_with(compiler: &Path, words: &[&str], name: &str, output: &str, more:
 }
 
 /// `source`, compiled as `output` where that is missing or older than `newest`.
-fn compile_file(compiler: &Path, words: &[&str], source: &Path, newest: SystemTime, output: &str, more: &[&str]) -> PathBuf {
+fn compile_file(
+    compiler: &Path,
+    words: &[&str],
+    source: &Path,
+    newest: SystemTime,
+    output: &str,
+    more: &[&str],
+) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = target_dir().join("test-programs");
@@ -207,8 +248,15 @@ fn compile_file(compiler: &Path, words: &[&str], source: &Path, newest: SystemTi
         .args(more)
         .arg("-lpthread")
         .output()
-        .unwrap_or_else(|error| panic!("{} runs (Debian: gcc, libc6-dev): {error}", compiler.display()));
-    assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
+        .unwrap_or_else(|error| {
+            panic!("{} runs (Debian: gcc, libc6-dev): {error}", compiler.display())
+        });
+    assert!(
+        compiled.status.success(),
+        "{}: {}",
+        source.display(),
+        String::from_utf8_lossy(&compiled.stderr)
+    );
     std::fs::rename(&fresh, &done).expect("a file can be renamed");
     done
 }

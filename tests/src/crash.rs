@@ -10,7 +10,12 @@ use crate::{Stand, build, json};
 /// # Panics
 /// When a survivor does not see the end, or anything else than the end of what was sent.
 #[must_use]
-pub fn run(name: &str, settings: Option<&[(&str, &str)]>, pairs: u32, seed: u64) -> (Stand, String) {
+pub fn run(
+    name: &str,
+    settings: Option<&[(&str, &str)]>,
+    pairs: u32,
+    seed: u64,
+) -> (Stand, String) {
     let name = format!("crash-{name}");
     let stand = match settings {
         None => Stand::plain(&name),
@@ -22,7 +27,10 @@ pub fn run(name: &str, settings: Option<&[(&str, &str)]>, pairs: u32, seed: u64)
     let done = stand.run(&mut command);
     assert!(done.success(), "{name}: seed {seed}: {done}");
     assert!(json::sum(&done.stdout, "kills") >= u64::from(pairs), "{name}: seed {seed}: {done}");
-    assert!(json::sum(&done.stdout, "end") > 0 && json::sum(&done.stdout, "reset") > 0, "{name}: seed {seed}: {done}");
+    assert!(
+        json::sum(&done.stdout, "end") > 0 && json::sum(&done.stdout, "reset") > 0,
+        "{name}: seed {seed}: {done}"
+    );
     (stand, done.stdout)
 }
 

@@ -21,7 +21,9 @@ impl Crowd {
     ) -> Self {
         let program = build::program("crowd");
         let (count, speak_ms) = (count.to_string(), speak_ms.to_string());
-        let start = |side, role| stand.start(command(side, &program).args([role, address, port, &count, &speak_ms]));
+        let start = |side, role| {
+            stand.start(command(side, &program).args([role, address, port, &count, &speak_ms]))
+        };
         let mut server = start(0, "server");
         server.wait_for("listening");
         let mut client = start(1, "client");

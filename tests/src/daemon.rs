@@ -23,11 +23,23 @@ impl Daemon {
     #[must_use]
     pub fn start(more: &str) -> Self {
         let place = Stand::plain("ginneld");
-        let (config, log) = (place.dir().join("ginneld.toml"), File::create(place.dir().join("log")).expect("a log"));
+        let (config, log) = (
+            place.dir().join("ginneld.toml"),
+            File::create(place.dir().join("log")).expect("a log"),
+        );
         let run = place.dir().join("run");
-        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n[segment.t]\nsize = \"64M\"\n{more}")).expect("written");
+        fs::write(
+            &config,
+            format!("run_dir = {run:?}\nstatus = \"off\"\n[segment.t]\nsize = \"64M\"\n{more}"),
+        )
+        .expect("written");
         let mut command = Command::new(build::release_dir().join("ginneld"));
-        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stdin(Stdio::null()).stderr(log);
+        command
+            .env_remove("NOTIFY_SOCKET")
+            .arg("--config")
+            .arg(config)
+            .stdin(Stdio::null())
+            .stderr(log);
         let daemon = Self { child: command.spawn().expect("ginneld"), place };
         let until = Instant::now() + Duration::from_secs(20);
         while !daemon.log().contains("event=started") {
@@ -52,7 +64,8 @@ impl Daemon {
         let log = self.place.dir().join("prover.log");
         let mut command = Command::new(build::release_dir().join("ginnel-prover"));
         command.arg("--config").arg(self.place.dir().join("ginneld.toml")).stdin(Stdio::null());
-        let child = command.stderr(File::create(&log).expect("a log")).spawn().expect("ginnel-prover");
+        let child =
+            command.stderr(File::create(&log).expect("a log")).spawn().expect("ginnel-prover");
         let prover = Prover { child, log, socket: self.place.dir().join("run/prove.sock") };
         let until = Instant::now() + Duration::from_secs(20);
         while !prover.log().contains("event=started") {
@@ -120,7 +133,11 @@ impl Broker {
         let place = Stand::plain("broker");
         fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         let run = place.dir().join("run");
-        fs::write(place.dir().join("ginneld.toml"), format!("run_dir = {run:?}\nstatus = \"off\"\n{config}")).expect("written");
+        fs::write(
+            place.dir().join("ginneld.toml"),
+            format!("run_dir = {run:?}\nstatus = \"off\"\n{config}"),
+        )
+        .expect("written");
         let child = Self::spawn(within, &place);
         let broker = Self { child, starts: 1, within: within.to_vec(), place };
         broker.wait();
@@ -128,11 +145,20 @@ impl Broker {
     }
 
     fn spawn(within: &[String], place: &Stand) -> Child {
-        let log = File::options().create(true).append(true).open(place.dir().join("log")).expect("a log");
-        let line = within.iter().map(OsString::from).chain([build::release_dir().join("ginnel-broker").into()]);
+        let log =
+            File::options().create(true).append(true).open(place.dir().join("log")).expect("a log");
+        let line = within
+            .iter()
+            .map(OsString::from)
+            .chain([build::release_dir().join("ginnel-broker").into()]);
         let line: Vec<OsString> = line.collect();
         let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).arg("--config").arg(place.dir().join("ginneld.toml")).stdin(Stdio::null()).stderr(log);
+        command
+            .args(&line[1..])
+            .arg("--config")
+            .arg(place.dir().join("ginneld.toml"))
+            .stdin(Stdio::null())
+            .stderr(log);
         command.spawn().expect("ginnel-broker")
     }
 

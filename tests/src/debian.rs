@@ -25,17 +25,25 @@ pub fn root(name: &str, suite: &str, packages: &[&str], what: &str) -> Option<Pa
     }
     // Under another name until all is there.
     let fresh = there.with_extension(std::process::id().to_string());
-    std::fs::create_dir_all(there.parent().expect("the target folder")).expect("the target folder can be written");
+    std::fs::create_dir_all(there.parent().expect("the target folder"))
+        .expect("the target folder can be written");
     let mut command = Command::new("timeout");
     command.args(["1200", "mmdebstrap", "--mode=root", "--variant=minbase"]);
-    command.arg(format!("--include={}", packages.join(","))).arg(suite).arg(&fresh).arg("http://deb.debian.org/debian");
+    command
+        .arg(format!("--include={}", packages.join(",")))
+        .arg(suite)
+        .arg(&fresh)
+        .arg("http://deb.debian.org/debian");
     let done = command.output();
     if done.as_ref().is_ok_and(|output| output.status.success()) {
         std::fs::rename(&fresh, &there).expect("a folder can be renamed");
         return Some(there);
     }
     let _ = std::fs::remove_dir_all(&fresh);
-    let why = done.map_or_else(|error| error.to_string(), |output| String::from_utf8_lossy(&output.stderr).into_owned());
+    let why = done.map_or_else(
+        |error| error.to_string(),
+        |output| String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
     skip(what, &format!("mmdebstrap: {}", why.lines().last().unwrap_or("it failed")));
     None
 }

@@ -18,7 +18,8 @@ pub const STATIC: Kind = ("static", &[], false);
 /// Likewise, without symbols.
 pub const STRIPPED: Kind = ("stripped", &["-ldflags=-s -w", "-trimpath"], false);
 /// With a C library of its own.
-pub const STATIC_CGO: Kind = ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
+pub const STATIC_CGO: Kind =
+    ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
 /// With the race detector.
 pub const RACE: Kind = ("race", &["-race"], true);
 /// It can load plugins.
@@ -32,7 +33,11 @@ fn go() -> Option<PathBuf> {
     let named = std::env::var_os("GINNEL_TEST_GO").map(PathBuf::from);
     let path = std::env::var_os("PATH")?;
     let in_path = std::env::split_paths(&path).map(|folder| folder.join("go"));
-    named.into_iter().chain(in_path).chain([PathBuf::from("/usr/local/go/bin/go")]).find(|file| file.is_file())
+    named
+        .into_iter()
+        .chain(in_path)
+        .chain([PathBuf::from("/usr/local/go/bin/go")])
+        .find(|file| file.is_file())
 }
 
 /// What was built, or could not be, by its name.
@@ -44,7 +49,12 @@ type Built = Vec<(String, Option<PathBuf>)>;
 /// Where a toolchain that is there does not build it.
 #[must_use]
 pub fn program(kind: Kind) -> Option<PathBuf> {
-    once(kind, None, &format!("go-{}", kind.0), if kind == PLUGINS { &["program.go", "plugins.go"] } else { &["program.go"] })
+    once(
+        kind,
+        None,
+        &format!("go-{}", kind.0),
+        if kind == PLUGINS { &["program.go", "plugins.go"] } else { &["program.go"] },
+    )
 }
 
 /// The random program, built by the usual toolchain or by the one of this release, which Go fetches
@@ -59,7 +69,14 @@ pub fn random(kind: Kind, release: Option<&str>) -> Option<PathBuf> {
         kind,
         release,
         &output,
-        &["random/main.go", "random/disturb.go", "random/transfer.go", "random/streams.go", "random/ends.go", "random/web.go"],
+        &[
+            "random/main.go",
+            "random/disturb.go",
+            "random/transfer.go",
+            "random/streams.go",
+            "random/ends.go",
+            "random/web.go",
+        ],
     )
 }
 
@@ -74,7 +91,12 @@ fn once(kind: Kind, release: Option<&str>, output: &str, sources: &[&str]) -> Op
     path
 }
 
-fn compile((name, flags, cgo): Kind, release: Option<&str>, output: &str, sources: &[&str]) -> Option<PathBuf> {
+fn compile(
+    (name, flags, cgo): Kind,
+    release: Option<&str>,
+    output: &str,
+    sources: &[&str],
+) -> Option<PathBuf> {
     let Some(go) = go() else {
         skip(name, "there is no Go toolchain");
         return None;
@@ -85,7 +107,9 @@ fn compile((name, flags, cgo): Kind, release: Option<&str>, output: &str, source
     let output = folder.join(output);
     let mut command = Command::new(go);
     command.arg("build").args(flags).arg("-o").arg(&output).args(sources);
-    command.current_dir(build::tests_dir().join("programs/go")).env("CGO_ENABLED", if cgo { "1" } else { "0" });
+    command
+        .current_dir(build::tests_dir().join("programs/go"))
+        .env("CGO_ENABLED", if cgo { "1" } else { "0" });
     command.env("GOFLAGS", "");
     match release {
         Some(release) => command.env("GOTOOLCHAIN", release),

@@ -96,7 +96,20 @@ impl Host {
         }
         let directory = tempfile::tempdir().expect("a directory");
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child", "sh", "-c", BOOT, "sh"]);
+        command.args([
+            "--mount",
+            "--pid",
+            "--net",
+            "--uts",
+            "--ipc",
+            "--cgroup",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            BOOT,
+            "sh",
+        ]);
         command.arg(root).arg(directory.path());
         for (outside, within) in shared {
             command.arg(outside).arg(within);
@@ -118,9 +131,16 @@ impl Host {
         let children = format!("/proc/{0}/task/{0}/children", self.child.id());
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             let first = std::fs::read_to_string(&children).unwrap_or_default();
-            self.init = first.split_whitespace().next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
-            let name = std::fs::read_to_string(format!("/proc/{}/comm", self.init)).unwrap_or_default();
-            if name.trim() == "systemd" && matches!(self.sh("systemctl is-system-running").out.trim(), "running" | "degraded") {
+            self.init =
+                first.split_whitespace().next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
+            let name =
+                std::fs::read_to_string(format!("/proc/{}/comm", self.init)).unwrap_or_default();
+            if name.trim() == "systemd"
+                && matches!(
+                    self.sh("systemctl is-system-running").out.trim(),
+                    "running" | "degraded"
+                )
+            {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -145,7 +165,11 @@ impl Host {
     pub fn sh_within(&self, line: &str, limit: Duration) -> Said {
         let output = self.command(line, limit).output().expect("nsenter starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// The same, to be started as is wanted.
@@ -154,8 +178,16 @@ impl Host {
         let mut command = Command::new("timeout");
         let (init, seconds) = (self.init.to_string(), limit.as_secs().to_string());
         command.args(["--kill-after=5", &seconds, "nsenter", "--target", &init]);
-        command.args(["--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--root", "env", "-i", "-C", "/"]);
-        command.args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"]);
+        command.args([
+            "--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--root", "env", "-i", "-C",
+            "/",
+        ]);
+        command.args([
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME=/root",
+            "LC_ALL=C",
+            "DEBIAN_FRONTEND=noninteractive",
+        ]);
         command.args(["bash", "-c", line]).stdin(Stdio::null());
         command
     }
@@ -182,7 +214,10 @@ impl Host {
     /// Where a file of the host lies, seen from outside.
     #[must_use]
     pub fn path(&self, within: &str) -> PathBuf {
-        Path::new("/proc").join(self.init.to_string()).join("root").join(within.trim_start_matches('/'))
+        Path::new("/proc")
+            .join(self.init.to_string())
+            .join("root")
+            .join(within.trim_start_matches('/'))
     }
 }
 

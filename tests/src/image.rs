@@ -41,7 +41,10 @@ impl Image {
         // Not in /dev/shm, where programs may be forbidden (noexec).
         let root = tempfile::tempdir_in(build::release_dir()).expect("a directory");
         for name in ["proc", "tmp"] {
-            std::fs::DirBuilder::new().mode(0o755).create(root.path().join(name)).expect("a directory");
+            std::fs::DirBuilder::new()
+                .mode(0o755)
+                .create(root.path().join(name))
+                .expect("a directory");
         }
         Some(Self { root })
     }
@@ -53,7 +56,12 @@ impl Image {
     #[must_use]
     pub fn like(what: &str, from: &Path) -> Option<Self> {
         let image = Self::bare(what)?;
-        let copied = Command::new("cp").arg("-a").arg(from.join(".")).arg(image.root()).status().expect("cp runs");
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(from.join("."))
+            .arg(image.root())
+            .status()
+            .expect("cp runs");
         assert!(copied.success(), "{} cannot be copied", from.display());
         Some(image)
     }
@@ -71,7 +79,8 @@ impl Image {
     /// When it cannot be copied.
     pub fn add(&self, program: &Path) {
         self.copy(program);
-        let said = Command::new("ldd").arg(program).env_remove("LD_PRELOAD").output().expect("ldd runs");
+        let said =
+            Command::new("ldd").arg(program).env_remove("LD_PRELOAD").output().expect("ldd runs");
         let said = String::from_utf8_lossy(&said.stdout);
         for library in said.split_whitespace().filter(|word| word.starts_with('/')) {
             self.copy(Path::new(library));
@@ -87,7 +96,8 @@ impl Image {
         if at.symlink_metadata().is_ok() {
             return;
         }
-        std::fs::create_dir_all(at.parent().expect("a file lies in a directory")).expect("a directory");
+        std::fs::create_dir_all(at.parent().expect("a file lies in a directory"))
+            .expect("a directory");
         build::copy_program(file, &at);
     }
 
@@ -107,14 +117,18 @@ impl Image {
     pub fn command_as(&self, stand: &Stand, user: u32, program: &Path) -> Command {
         let (root, dir) = (self.root().to_string_lossy(), stand.dir().to_string_lossy());
         let user = format!("--userspec={user}:{user}");
-        let wrapper = ["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir, "chroot", &user, &root];
+        let wrapper =
+            ["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir, "chroot", &user, &root];
         stand.command_behind(&wrapper, program)
     }
 
     /// A command in which a program that has the shim (`chroot`) starts `program`, which is in it.
     pub fn command_of_accelerated(&self, stand: &Stand, program: &Path) -> Command {
         let (root, dir) = (self.root().to_string_lossy(), stand.dir().to_string_lossy());
-        let mut command = stand.command_behind(&["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir], "chroot");
+        let mut command = stand.command_behind(
+            &["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir],
+            "chroot",
+        );
         command.arg(self.root()).arg(program);
         command
     }

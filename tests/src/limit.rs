@@ -21,8 +21,14 @@ impl MemoryLimit {
             skip(what, "no cgroup with a limit on memory can be made here");
             return None;
         };
-        let dir = parent.join(format!("ginnel-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-        if let Err(error) = fs::create_dir(&dir).and_then(|()| fs::write(dir.join(file), bytes.to_string())) {
+        let dir = parent.join(format!(
+            "ginnel-test-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
+        if let Err(error) =
+            fs::create_dir(&dir).and_then(|()| fs::write(dir.join(file), bytes.to_string()))
+        {
             let _ = fs::remove_dir(&dir);
             skip(what, &format!("{}: {error}", dir.display()));
             return None;
@@ -42,13 +48,18 @@ impl MemoryLimit {
 fn hierarchy() -> Option<(PathBuf, &'static str)> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mounts = || mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let one = mounts().find(|fields| fields[2] == "cgroup" && fields[3].split(',').any(|option| option == "memory"));
+    let one = mounts().find(|fields| {
+        fields[2] == "cgroup" && fields[3].split(',').any(|option| option == "memory")
+    });
     if let Some(fields) = one {
         return Some((fields[1].into(), "memory.limit_in_bytes"));
     }
     let two = mounts().find(|fields| fields[2] == "cgroup2")?;
     let root = Path::new(two[1]);
-    let given = || fs::read_to_string(root.join("cgroup.subtree_control")).is_ok_and(|names| names.contains("memory"));
+    let given = || {
+        fs::read_to_string(root.join("cgroup.subtree_control"))
+            .is_ok_and(|names| names.contains("memory"))
+    };
     if !given() {
         let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
     }

@@ -28,7 +28,8 @@ const SMALL: &str = "small-segment";
 
 /// Those in which an end of file, a death, a jump or a count falls together with switches; the
 /// others run with random switches where `GINNEL_TEST_CHAOS` is set.
-const WITHIN_SWITCHES: [&str; 4] = ["killed_peer", "pass_to_unshimmed", "queued_while_it_moves", "transfers_left"];
+const WITHIN_SWITCHES: [&str; 4] =
+    ["killed_peer", "pass_to_unshimmed", "queued_while_it_moves", "transfers_left"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
 const NEED_NO_ROOM: [&str; 19] = [
@@ -124,7 +125,12 @@ pub fn says(stand: &Stand, name: &str) -> String {
 /// When it does not end in time: what was seen of it.
 pub fn run(stand: &Stand, name: &str) -> Result<Done, String> {
     let echo = "echo_raw";
-    let _ = (build::program(echo), build::static_program(echo), build::like_go(echo), build::musl_program(echo));
+    let _ = (
+        build::program(echo),
+        build::static_program(echo),
+        build::like_go(echo),
+        build::musl_program(echo),
+    );
     let program = build::program(name);
     let mut command = stand.command(&program);
     // Where it finds the other programs, if it starts any.

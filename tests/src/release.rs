@@ -15,9 +15,11 @@ pub struct Release {
 }
 
 /// glibc 2.23.
-pub const UBUNTU_16: Release = Release { name: "xenial", source: "http://archive.ubuntu.com/ubuntu" };
+pub const UBUNTU_16: Release =
+    Release { name: "xenial", source: "http://archive.ubuntu.com/ubuntu" };
 /// glibc 2.27.
-pub const UBUNTU_18: Release = Release { name: "bionic", source: "http://archive.ubuntu.com/ubuntu" };
+pub const UBUNTU_18: Release =
+    Release { name: "bionic", source: "http://archive.ubuntu.com/ubuntu" };
 /// glibc 2.31.
 pub const DEBIAN_11: Release = Release { name: "bullseye", source: "http://deb.debian.org/debian" };
 
@@ -72,11 +74,23 @@ fn fetch(release: &Release, root: &Path) -> Result<(), String> {
         ("Dir::State::lists", "lists"),
         ("Dir::Cache", "cache"),
     ];
-    let options: Vec<String> = options.iter().map(|(key, name)| format!("-o{key}={}", apt.join(name).display())).collect();
+    let options: Vec<String> =
+        options.iter().map(|(key, name)| format!("-o{key}={}", apt.join(name).display())).collect();
     let call = |words: &[&str]| {
-        let limits =
-            ["-oAPT::Sandbox::User=root", "-oAcquire::Languages=none", "-oAcquire::Retries=1", "-oAcquire::http::Timeout=20"];
-        said(Command::new("timeout").args(["180", "apt-get", "-qq"]).args(&options).args(limits).args(words).current_dir(&apt))
+        let limits = [
+            "-oAPT::Sandbox::User=root",
+            "-oAcquire::Languages=none",
+            "-oAcquire::Retries=1",
+            "-oAcquire::http::Timeout=20",
+        ];
+        said(
+            Command::new("timeout")
+                .args(["180", "apt-get", "-qq"])
+                .args(&options)
+                .args(limits)
+                .args(words)
+                .current_dir(&apt),
+        )
     };
     call(&["update"])?;
     let more: &[&str] = if release.name == DEBIAN_11.name { &BULLSEYE_TOO } else { &[] };
@@ -90,7 +104,13 @@ fn fetch(release: &Release, root: &Path) -> Result<(), String> {
 }
 
 fn said(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     let error = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(error.lines().last().unwrap_or("it failed").to_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(error.lines().last().unwrap_or("it failed").to_owned())
+    }
 }

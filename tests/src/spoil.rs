@@ -45,7 +45,11 @@ impl Spoiler {
     /// When it is not.
     #[must_use]
     pub fn open(path: &Path) -> Self {
-        let file = File::options().read(true).write(true).open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let size = file.metadata().expect("an open file has a length").len();
         Self { file, path: path.to_owned(), size }
     }

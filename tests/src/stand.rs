@@ -74,7 +74,11 @@ impl Stand {
         let dir = base.join(format!("ginnel-test-{}-{n}-{name}", std::process::id()));
         // As the ledger wants it: the user's alone.
         let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         lock(&DIRECTORIES).push(dir.clone());
         Self { dir, settings, limit: Duration::from_secs(120) }
     }
@@ -127,7 +131,11 @@ impl Stand {
     pub fn command_behind(&self, wrapper: &[&str], program: impl AsRef<OsStr>) -> Command {
         let (first, rest) = wrapper.split_first().expect("a wrapper has a name");
         let mut command = bare_command(first);
-        command.args(rest).arg("env").args(self.environment().iter().map(|(key, value)| format!("{key}={value}"))).arg(program);
+        command
+            .args(rest)
+            .arg("env")
+            .args(self.environment().iter().map(|(key, value)| format!("{key}={value}")))
+            .arg(program);
         command
     }
 
@@ -167,7 +175,11 @@ impl Stand {
             .envs(self.environment().into_iter().filter(|(key, _)| key != "LD_PRELOAD"))
             .output()
             .expect("ginnel runs");
-        assert!(output.status.success(), "ginnel status: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "ginnel status: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -206,7 +218,11 @@ impl Stand {
             if free >= baseline {
                 return;
             }
-            assert!(since.elapsed() < Duration::from_secs(15), "{free} extents are free where {baseline} were: {}", self.status());
+            assert!(
+                since.elapsed() < Duration::from_secs(15),
+                "{free} extents are free where {baseline} were: {}",
+                self.status()
+            );
             std::thread::sleep(Duration::from_millis(200));
         }
     }

@@ -53,7 +53,12 @@ impl Run<'_> {
         let side = stand.dir().join("side");
         let with_options = |mut command: std::process::Command, role: &str, address: &str| {
             command.args(["--role", role, "--address", address]).arg("--side").arg(&side);
-            command.args(["--seconds", &self.seconds.to_string(), "--workers", &self.workers.to_string()]);
+            command.args([
+                "--seconds",
+                &self.seconds.to_string(),
+                "--workers",
+                &self.workers.to_string(),
+            ]);
             command.args(["--seed", &self.seed.to_string()]);
             if self.settings.is_none() {
                 // On TCP itself no readiness report may be wrong: that shows what the test demands
@@ -66,25 +71,47 @@ impl Run<'_> {
             command
         };
         let done: Vec<Done> = match self.place {
-            Place::Loopback => vec![stand.run(&mut with_options(stand.command(program), "both", "127.0.0.1"))],
+            Place::Loopback => {
+                vec![stand.run(&mut with_options(stand.command(program), "both", "127.0.0.1"))]
+            }
             Place::Loopback6 => {
                 vec![stand.run(&mut with_options(stand.command(program), "both", "::1"))]
             }
-            Place::Threads => vec![stand.run(&mut with_options(stand.command(program), "threads", "127.0.0.1"))],
+            Place::Threads => {
+                vec![stand.run(&mut with_options(stand.command(program), "threads", "127.0.0.1"))]
+            }
             Place::Namespaces => {
                 let pair = netns::Pair::new(self.name)?;
                 let address = netns::ADDRESSES[0];
-                let server = stand.start(&mut with_options(stand.command_behind(&pair.enter(0), &program), "server", address));
-                let client = stand.start(&mut with_options(stand.command_behind(&pair.enter(1), &program), "client", address));
+                let server = stand.start(&mut with_options(
+                    stand.command_behind(&pair.enter(0), &program),
+                    "server",
+                    address,
+                ));
+                let client = stand.start(&mut with_options(
+                    stand.command_behind(&pair.enter(1), &program),
+                    "client",
+                    address,
+                ));
                 vec![server.finish(), client.finish()]
             }
         };
         let mut summary = String::new();
         for one in &done {
-            assert!(one.success(), "{}: seed {}: {}", self.name, self.seed, done.iter().map(Done::to_string).collect::<String>());
+            assert!(
+                one.success(),
+                "{}: seed {}: {}",
+                self.name,
+                self.seed,
+                done.iter().map(Done::to_string).collect::<String>()
+            );
             summary += &one.stdout;
         }
-        assert!(json::sum(&summary, "phases") > 0, "{}: no phase was finished: {summary}", self.name);
+        assert!(
+            json::sum(&summary, "phases") > 0,
+            "{}: no phase was finished: {summary}",
+            self.name
+        );
         Some((summary, stand.report()))
     }
 }
@@ -93,7 +120,17 @@ impl Run<'_> {
 #[must_use]
 pub fn line(name: &str, summary: &str, report: &Report) -> String {
     let mut text = format!("{name}:");
-    for key in ["sessions", "phases", "checkpoints", "bytes", "fork_both", "exec_self", "passed", "lone", "spurious"] {
+    for key in [
+        "sessions",
+        "phases",
+        "checkpoints",
+        "bytes",
+        "fork_both",
+        "exec_self",
+        "passed",
+        "lone",
+        "spurious",
+    ] {
         text += &format!(" {key} {}", json::sum(summary, key));
     }
     for key in ["ring_in", "tcp_in", "upgrades", "downgrades", "wakes_sent", "tokens_sent"] {

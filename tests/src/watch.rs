@@ -27,7 +27,11 @@ impl Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n--- standard output\n{}--- standard error\n{}", self.status, self.stdout, self.stderr)
+        write!(
+            f,
+            "{}\n--- standard output\n{}--- standard error\n{}",
+            self.status, self.stdout, self.stderr
+        )
     }
 }
 
@@ -46,13 +50,19 @@ pub struct Running {
 impl Running {
     /// Starts `command` in a process group of its own. Output goes to files in `dir`: a pipe would
     /// be held open by whatever the program leaves running.
-    pub(crate) fn start(command: &mut Command, dir: &Path, limit: Duration, status: Option<(PathBuf, PathBuf)>) -> Self {
+    pub(crate) fn start(
+        command: &mut Command,
+        dir: &Path,
+        limit: Duration,
+        status: Option<(PathBuf, PathBuf)>,
+    ) -> Self {
         use std::os::unix::process::CommandExt;
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (dir.join(format!("out.{n}")), dir.join(format!("err.{n}")));
-        let file = |path: &Path| Stdio::from(File::create(path).expect("a stand's folder can be written"));
+        let file =
+            |path: &Path| Stdio::from(File::create(path).expect("a stand's folder can be written"));
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command
             .stdin(Stdio::null())
@@ -122,7 +132,8 @@ impl Running {
     }
 
     fn result(&self, status: ExitStatus) -> Done {
-        let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        let read =
+            |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
         Done { status, stdout: read(&self.out), stderr: read(&self.err) }
     }
 
@@ -139,14 +150,20 @@ impl Running {
         }
         for pid in self.processes() {
             let name = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let title = format!("process {pid}: {}", String::from_utf8_lossy(&name).replace('\0', " "));
+            let title =
+                format!("process {pid}: {}", String::from_utf8_lossy(&name).replace('\0', " "));
             let mut gdb = Command::new("timeout");
             gdb.args(["30", "gdb", "-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt"]);
             seen += &said(&title, &mut gdb);
         }
         self.end();
-        let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        Err(format!("{seen}--- standard output\n{}--- standard error\n{}", read(&self.out), read(&self.err)))
+        let read =
+            |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        Err(format!(
+            "{seen}--- standard output\n{}--- standard error\n{}",
+            read(&self.out),
+            read(&self.err)
+        ))
     }
 
     /// The program and all that it started and that still runs: its descendants and its process
@@ -208,7 +225,9 @@ fn kill(pid: u32, signal: i32) {
 
 fn said(title: &str, command: &mut Command) -> String {
     let text = match command.stdin(Stdio::null()).output() {
-        Ok(o) => String::from_utf8_lossy(&o.stdout).into_owned() + &String::from_utf8_lossy(&o.stderr),
+        Ok(o) => {
+            String::from_utf8_lossy(&o.stdout).into_owned() + &String::from_utf8_lossy(&o.stderr)
+        }
         Err(e) => e.to_string(),
     };
     format!("--- {title}\n{}\n", text.trim_end())

@@ -65,7 +65,11 @@ fn with_segment() -> (Stand, PathBuf, PathBuf) {
     let dir = place.dir().join("ginnel");
     let stand = stand_in(&dir, &[]);
     holds(&stand, &[], PROGRAMS[0]);
-    assert!(stand.report().ring_bytes() > 0, "what is to be spoilt does not work: {:?}", stand.report());
+    assert!(
+        stand.report().ring_bytes() > 0,
+        "what is to be spoilt does not work: {:?}",
+        stand.report()
+    );
     let segment = fs::read_dir(&dir)
         .expect("the shim has made its directory")
         .flatten()
@@ -82,8 +86,11 @@ fn starts_with(path: &Path, magic: &[u8]) -> bool {
 }
 
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
-    let mut file = fs::OpenOptions::new().write(true).open(path).expect("root and the owner may write");
-    file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(bytes)).expect("the file can be written");
+    let mut file =
+        fs::OpenOptions::new().write(true).open(path).expect("root and the owner may write");
+    file.seek(SeekFrom::Start(at))
+        .and_then(|_| file.write_all(bytes))
+        .expect("the file can be written");
 }
 
 #[test]
@@ -99,9 +106,16 @@ fn truncated_segment() {
     let (_place, dir, segment) = with_segment();
     let whole = fs::metadata(&segment).expect("it is there").len();
     for length in [whole / 2, 5000, 100, 3, 0] {
-        fs::OpenOptions::new().write(true).open(&segment).and_then(|f| f.set_len(length)).expect("it can be cut");
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&segment)
+            .and_then(|f| f.set_len(length))
+            .expect("it can be cut");
         stays_on_tcp(&dir, &[], &[], &[]);
-        assert!(!stand_in(&dir, &[]).status().contains("\"error\": null,\n      \"free"), "ginnel status takes it for good");
+        assert!(
+            !stand_in(&dir, &[]).status().contains("\"error\": null,\n      \"free"),
+            "ginnel status takes it for good"
+        );
     }
 }
 
@@ -110,7 +124,10 @@ fn foreign_file() {
     let (_place, dir, segment) = with_segment();
     fs::write(&segment, "This is no segment.\n".repeat(100_000)).expect("it can be written");
     stays_on_tcp(&dir, &[], &[], &["not a Ginnel segment"]);
-    assert!(stand_in(&dir, &[]).status().contains("not a Ginnel segment"), "ginnel status does not say why");
+    assert!(
+        stand_in(&dir, &[]).status().contains("not a Ginnel segment"),
+        "ginnel status does not say why"
+    );
 }
 
 /// Every file that the shim keeps, each in turn overwritten at its start and cut short.
@@ -125,7 +142,11 @@ fn spoilt_files_of_every_kind() {
             match spoil {
                 0 => overwrite(&path, 0, &[0xa5; 4096]),
                 1 => overwrite(&path, 0, &[0xff; 64]),
-                _ => fs::OpenOptions::new().write(true).open(&path).and_then(|f| f.set_len(whole / 3)).expect("it can be cut"),
+                _ => fs::OpenOptions::new()
+                    .write(true)
+                    .open(&path)
+                    .and_then(|f| f.set_len(whole / 3))
+                    .expect("it can be cut"),
             }
             for name in PROGRAMS {
                 holds(&stand_in(&dir, &[]), &[], name);
@@ -148,7 +169,12 @@ fn no_directory_and_none_can_be_made() {
     stays_on_tcp(&file.join("below"), &[], &[], &[]);
     stays_on_tcp(Path::new("/proc/ginnel"), &[], &[], &[]);
     stays_on_tcp(&place.dir().join("a".repeat(300)), &[], &[], &[]);
-    stays_on_tcp(&place.dir().join("ginnel"), &[("GINNEL_SEGMENT", "/proc/self/no/segment")], &[], &[]);
+    stays_on_tcp(
+        &place.dir().join("ginnel"),
+        &[("GINNEL_SEGMENT", "/proc/self/no/segment")],
+        &[],
+        &[],
+    );
     stays_on_tcp(&place.dir().join("ginnel"), &[("GINNEL_SEGMENT", "/dev/null")], &[], &[]);
 }
 
@@ -218,7 +244,11 @@ fn no_permission() {
             let stand = Stand::shimmed("nobody", &settings).limit(Duration::from_secs(60));
             let done = stand.run(&mut stand.command_behind(&nobody, &program));
             assert!(done.success(), "{case:?}: {done}");
-            assert_eq!(done.stderr.contains("ginnel") && done.stderr.contains(word), verbose, "{case:?}: {done}");
+            assert_eq!(
+                done.stderr.contains("ginnel") && done.stderr.contains(word),
+                verbose,
+                "{case:?}: {done}"
+            );
             assert!(verbose || done.stderr.is_empty(), "{case:?}: {done}");
             let reported = fs::read_to_string(&report).unwrap_or_default();
             assert_eq!(ginnel_tests::json::sum(&reported, "ring_in"), 0, "{case:?}: {reported}");
@@ -354,7 +384,9 @@ fn files_removed_under_running_programs() {
             let (stop, stopped) = std::sync::mpsc::channel::<()>();
             let dir = &dir;
             scope.spawn(move || {
-                while stopped.recv_timeout(Duration::from_millis(7)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                while stopped.recv_timeout(Duration::from_millis(7))
+                    == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+                {
                     let _ = fs::remove_dir_all(dir);
                 }
             });
@@ -369,7 +401,8 @@ fn files_removed_under_running_programs() {
 #[test]
 fn a_program_that_is_not_carried_locks_its_own_memory() {
     let stand = Stand::shimmed("locks-uncarried", &[]);
-    let done = stand.run(stand.command(build::program("locks_memory")).env("GINNEL_DIR", "/dev/null"));
+    let done =
+        stand.run(stand.command(build::program("locks_memory")).env("GINNEL_DIR", "/dev/null"));
     assert!(done.success() && done.stdout.starts_with("locked"), "{done}");
     assert_eq!(stand.report().ring_bytes(), 0);
 }

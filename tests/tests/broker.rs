@@ -41,7 +41,10 @@ impl Two {
 
     /// The same, for programs that may run so long.
     fn within(limit: Duration, what: &str, config: &str) -> Option<Self> {
-        if !is_root() || !Path::new(PYTHON).exists() || !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        if !is_root()
+            || !Path::new(PYTHON).exists()
+            || !Path::new("/sys/kernel/btf/vmlinux").exists()
+        {
             skip(what, "needs root, python3.11 and a kernel with BPF and its type information");
             return None;
         }
@@ -75,7 +78,8 @@ impl Two {
 
     fn serve_with(&self, program: &str, way: &str) -> (Running, String) {
         let mut server = self.server.command_behind(&self.namespaces.enter(1), PYTHON);
-        let running = self.server.start(server.args(["-c", program]).arg(self.port_file()).arg(way));
+        let running =
+            self.server.start(server.args(["-c", program]).arg(self.port_file()).arg(way));
         self.server.wait_until(LIMIT, "a server that listens", || self.port_file().exists());
         (running, fs::read_to_string(self.port_file()).expect("it listens"))
     }
@@ -97,14 +101,22 @@ impl Two {
     }
 
     /// The client, at `host`; stays until these two files are gone.
-    fn ask(&self, host: &str, port: &str, connections: usize, messages: usize) -> (Running, [PathBuf; 2]) {
+    fn ask(
+        &self,
+        host: &str,
+        port: &str,
+        connections: usize,
+        messages: usize,
+    ) -> (Running, [PathBuf; 2]) {
         let stays = self.client.dir().join("stays");
         let second = self.client.dir().join("stays2");
         for file in [&stays, &second] {
             fs::write(file, "").expect("written");
         }
         let mut client = self.client.command_behind(&self.as_nobody(), PYTHON);
-        client.args(["-c", CLIENT, host, port, &connections.to_string(), &messages.to_string()]).arg(&stays);
+        client
+            .args(["-c", CLIENT, host, port, &connections.to_string(), &messages.to_string()])
+            .arg(&stays);
         (self.client.start(&mut client), [stays, second])
     }
 
@@ -139,7 +151,9 @@ impl Two {
     }
 
     fn in_client(&self, command: &str) {
-        let done = Command::new("ip").args(["netns", "exec", self.namespaces.name(0), "sh", "-ec", command]).status();
+        let done = Command::new("ip")
+            .args(["netns", "exec", self.namespaces.name(0), "sh", "-ec", command])
+            .status();
         assert!(done.is_ok_and(|done| done.success()), "{command}");
     }
 }
@@ -155,7 +169,12 @@ fn two_users_are_carried_in_memory_of_their_own() {
     let Some(two) = Two::new("two users, one broker", "") else { return };
     let reports = two.exchange("\"segment\": \"(pair)\"");
     assert_carried(&reports);
-    assert_eq!(two.broker.log().matches("event=paired").count(), 1, "one memory for the pair: {}", two.broker.log());
+    assert_eq!(
+        two.broker.log().matches("event=paired").count(),
+        1,
+        "one memory for the pair: {}",
+        two.broker.log()
+    );
 }
 
 /// The ends see different addresses and ports: they meet by what was not translated.
@@ -173,7 +192,9 @@ fn translated_addresses_hinder_nobody() {
          nft add rule ip t post ip daddr 10.77.0.2 snat to 10.77.0.5",
     );
     let (server, port) = two.serve();
-    two.in_client(&format!("nft add rule ip t out ip daddr 10.99.0.9 tcp dport 7000 dnat to 10.77.0.2:{port}"));
+    two.in_client(&format!(
+        "nft add rule ip t out ip daddr 10.99.0.9 tcp dport 7000 dnat to 10.77.0.2:{port}"
+    ));
     let (mut client, [stays, second]) = two.ask("10.99.0.9", "7000", 2, 60);
     client.wait_for("first");
     two.wait_for_pairs(2);
@@ -260,7 +281,11 @@ fn neighbours_that_come_and_go_leave_no_addresses_behind() {
     }
     let grown = addresses() - before;
     println!("{neighbours} neighbours: {} MiB", grown >> 20);
-    assert!(neighbours > 20 && grown < neighbours * SIZE / 2, "{neighbours} neighbours, {} MiB", grown >> 20);
+    assert!(
+        neighbours > 20 && grown < neighbours * SIZE / 2,
+        "{neighbours} neighbours, {} MiB",
+        grown >> 20
+    );
     two.end(server);
 }
 
@@ -275,14 +300,20 @@ fn who_is_silent_in_a_pair_wakes_up_seldom() {
     let client = two.client.start(client.args(["-c", SILENT, ADDRESSES[1], &port]));
     two.wait_for_pairs(1);
     let done = client.finish();
-    let wakes: u32 = done.stdout.trim().strip_prefix("wakes ").and_then(|wakes| wakes.parse().ok()).unwrap_or(u32::MAX);
+    let wakes: u32 = done
+        .stdout
+        .trim()
+        .strip_prefix("wakes ")
+        .and_then(|wakes| wakes.parse().ok())
+        .unwrap_or(u32::MAX);
     assert!(done.success() && wakes < 5, "{done}");
     two.end(server);
 }
 
 fn ginnel(stand: &Stand, command: &str) {
     let settings = stand.environment().into_iter().filter(|(key, _)| key != "LD_PRELOAD");
-    let done = Command::new(build::ginnel()).arg(command).envs(settings).output().expect("ginnel runs");
+    let done =
+        Command::new(build::ginnel()).arg(command).envs(settings).output().expect("ginnel runs");
     assert!(done.status.success(), "{command}: {done:?}");
 }
 
@@ -327,7 +358,15 @@ fn who_writes_nonsense_into_a_pair_disturbs_no_other() {
     let Some(two) = Two::new("nonsense in a pair", "") else { return };
     let (server, port) = two.serve();
     let mut hostile = Command::new("ip");
-    hostile.args(["netns", "exec", two.namespaces.name(0), "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]);
+    hostile.args([
+        "netns",
+        "exec",
+        two.namespaces.name(0),
+        "setpriv",
+        "--reuid=65533",
+        "--regid=65533",
+        "--clear-groups",
+    ]);
     hostile.args([PYTHON, "-c", NONSENSE, ADDRESSES[1], &port]).arg(two.broker.socket());
     let place = Stand::plain("hostile").limit(LIMIT);
     let hostile = place.start(&mut hostile);

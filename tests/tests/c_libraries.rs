@@ -30,24 +30,34 @@ fn an_image_with_an_older_glibc() {
     image.copy(&build::shim());
     let stand = Stand::shimmed("older-glibc", &[]);
     let say = "echo \"${LD_PRELOAD-none}\"; /usr/bin/env true";
-    let done = stand.run(image.command_of_accelerated(&stand, Path::new("/bin/sh")).args(["-c", say]));
+    let done =
+        stand.run(image.command_of_accelerated(&stand, Path::new("/bin/sh")).args(["-c", say]));
     assert!(done.success() && done.stderr.is_empty(), "{done}");
     assert_eq!(done.stdout, "none\n");
     // Said to whoever asks, once.
     let stand = Stand::shimmed("older-glibc-verbose", &[("GINNEL_VERBOSE", "1")]);
-    let done = stand.run(image.command_of_accelerated(&stand, Path::new("/bin/sh")).args(["-c", say]));
+    let done =
+        stand.run(image.command_of_accelerated(&stand, Path::new("/bin/sh")).args(["-c", say]));
     assert!(done.success() && done.stderr.matches("uses an older glibc").count() == 1, "{done}");
 }
 
 /// `ginnel run` looks, too: here at a dynamic linker of such a glibc that is called as a program.
 #[test]
 fn ginnel_run_with_an_older_glibc() {
-    let Some(root) = release::root(&release::UBUNTU_18, "ginnel run with an older glibc") else { return };
+    let Some(root) = release::root(&release::UBUNTU_18, "ginnel run with an older glibc") else {
+        return;
+    };
     let libraries = root.join("lib/x86_64-linux-gnu");
     let stand = Stand::shimmed("older-linker", &[]);
     let mut command = stand.command(build::ginnel());
     command.env_remove("LD_PRELOAD").args(["run", "--"]).arg(libraries.join("ld-2.27.so"));
-    let done = stand.run(command.arg("--library-path").arg(&libraries).arg(root.join("bin/dash")).args(["-c", "echo runs"]));
+    let done = stand.run(
+        command
+            .arg("--library-path")
+            .arg(&libraries)
+            .arg(root.join("bin/dash"))
+            .args(["-c", "echo runs"]),
+    );
     assert!(done.success() && done.stdout == "runs\n", "{done}");
     assert!(done.stderr.contains("older glibc") && done.stderr.lines().count() == 1, "{done}");
 }
@@ -84,7 +94,9 @@ fn the_portable_library_in_an_image(release: &release::Release) {
 /// leads nowhere there, and who starts a program there from a program of glibc's names it so.
 #[test]
 fn an_image_for_musl() {
-    let (Some(image), Some(program)) = (Image::bare("an image for musl"), build::musl_program("half_close")) else {
+    let (Some(image), Some(program)) =
+        (Image::bare("an image for musl"), build::musl_program("half_close"))
+    else {
         return skip("an image for musl", "it needs root and musl-gcc");
     };
     let linker = format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH);
@@ -115,7 +127,9 @@ fn a_program_that_cannot_be_read() {
     let program = build::program("half_close");
     image.add(&program);
     image.copy(&build::shim());
-    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours")
+    };
     mode(image.root(), 0o755);
     mode(&image.within(&program), 0o711);
     let stand = Stand::shimmed("unreadable", &[]);

@@ -12,7 +12,8 @@ fn cpython_sockets_and_selectors() {
         Ok(suite) => suite,
         Err(why) => return ginnel_tests::skip("cpython", &why.to_string()),
     };
-    let outcome = compare(&suite, Way::Usual, &|line| eprintln!("{line}")).expect("its results are understood");
+    let outcome = compare(&suite, Way::Usual, &|line| eprintln!("{line}"))
+        .expect("its results are understood");
     assert!(outcome.passed > 400, "hardly a test passes even without the shim: {outcome:?}");
     assert_eq!(outcome.worse, 0, "{outcome:?}");
     assert!(outcome.ring_bytes > 0, "no byte went through a ring: {outcome:?}");
@@ -25,12 +26,14 @@ fn cpython_sockets_and_selectors() {
 fn servers_in_go_are_carried() {
     // Where every user may enter it.
     let base = tempfile::tempdir().expect("a folder");
-    std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o755))
+        .expect("its mode");
     let suite = servers_in_go(base.path(), 8).expect("scripts");
     if suite.parts.is_empty() {
         return ginnel_tests::skip("servers in Go", &suite.remarks.join("; "));
     }
-    let outcome = compare(&suite, Way::Usual, &|line| eprintln!("{line}")).expect("their results are understood");
+    let outcome = compare(&suite, Way::Usual, &|line| eprintln!("{line}"))
+        .expect("their results are understood");
     assert_eq!((outcome.worse, outcome.failed), (0, 0), "{outcome:?}");
     assert!(outcome.passed > 3 * suite.parts.len(), "{outcome:?}");
 }

@@ -32,7 +32,9 @@ fn host_with_broker(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     }
     host.must("setsid ginnel-broker >/tmp/broker.log 2>&1 </dev/null &");
     host.must("for i in $(seq 100); do test -S /run/ginnel/broker/broker.sock && exit; sleep 0.1; done; exit 1");
-    host.must("for g in g1 g2; do ginnel container cdi $g; done; ginnel container cdi u1000 --user 1000");
+    host.must(
+        "for g in g1 g2; do ginnel container cdi $g; done; ginnel container cdi u1000 --user 1000",
+    );
     Some(host)
 }
 
@@ -87,7 +89,8 @@ impl Two<'_> {
 /// TCP for that reason, and stay there for longer than the broker waits for anybody.
 fn expect(host: &Host, group: &str, program: &str, wanted: Result<(), &str>) {
     let is_so = || {
-        let said = host.sh(&format!("GINNEL_DIR=/dev/shm/ginnel-segment-{group} ginnel status")).out;
+        let said =
+            host.sh(&format!("GINNEL_DIR=/dev/shm/ginnel-segment-{group} ginnel status")).out;
         let lines: Vec<&str> = said.lines().collect();
         let is_wanted = |at: usize| {
             let words: Vec<&str> = lines[at].split_whitespace().collect();
@@ -95,7 +98,10 @@ fn expect(host: &Host, group: &str, program: &str, wanted: Result<(), &str>) {
             match wanted {
                 Ok(()) => carriers == Some(&["ring", "ring"]),
                 // Why stands in the line below.
-                Err(why) => carriers == Some(&["tcp", "tcp"]) && lines.get(at + 1).is_some_and(|line| line.contains(why)),
+                Err(why) => {
+                    carriers == Some(&["tcp", "tcp"])
+                        && lines.get(at + 1).is_some_and(|line| line.contains(why))
+                }
             }
         };
         ((0..lines.len()).filter(|&at| is_wanted(at)).count() == 2, said)
@@ -155,7 +161,9 @@ fn what_podman_keeps_on_tcp() {
     let Some(host) = host_with_broker(what, &[("redis", &image)]) else { return };
     let two = Two { host: &host, engine: "podman" };
     host.must("ginnel container cdi mapped --user 100000");
-    let address = two.serve("--device ginnel.dev/segment=mapped --uidmap 0:100000:65536 --gidmap 0:100000:65536");
+    let address = two.serve(
+        "--device ginnel.dev/segment=mapped --uidmap 0:100000:65536 --gidmap 0:100000:65536",
+    );
     two.ask(G1, &format!("{address}:6379"), "g1", Err("belong to different user namespaces"));
     // The users are others each time: the group's directory is none of theirs.
     host.must("for f in /etc/subuid /etc/subgid; do echo containers:2147483647:1000000 >>$f; done");
@@ -181,7 +189,9 @@ fn podman_without_root() {
     let _permit = permit::cpu(1);
     let Some(image) = redis(what) else { return };
     let Some(host) = host_with_broker(what, &[("redis", &image)]) else { return };
-    host.must("mkdir -p /dev/net && { test -e /dev/net/tun || mknod -m 666 /dev/net/tun c 10 200; }");
+    host.must(
+        "mkdir -p /dev/net && { test -e /dev/net/tun || mknod -m 666 /dev/net/tun c 10 200; }",
+    );
     host.must(
         "useradd -m -u 1500 alice; for f in /etc/subuid /etc/subgid; do echo alice:300000:65536 >>$f; done
          install -d -o alice -m 700 /run/user/1500 && rm -f /etc/containers/storage.conf
@@ -192,8 +202,13 @@ fn podman_without_root() {
     );
     let as_alice = "HOME=/home/alice /usr/local/bin/as-alice";
     let engine = format!("{as_alice} podman");
-    host.must(&format!("tar -C /images/redis -c . | {engine} import -q - redis && {engine} network create own"));
-    let options = |group: &str| host.said(&format!("{as_alice} ginnel container env {group}")).trim().to_owned() + " --network own";
+    host.must(&format!(
+        "tar -C /images/redis -c . | {engine} import -q - redis && {engine} network create own"
+    ));
+    let options = |group: &str| {
+        host.said(&format!("{as_alice} ginnel container env {group}")).trim().to_owned()
+            + " --network own"
+    };
     let (a, b) = (options("a"), options("b"));
     let two = Two { host: &host, engine: &engine };
     for (other, group) in [(&a, "a"), (&b, "b")] {
@@ -220,14 +235,18 @@ fn dockers_networks() {
     if !runs.out.ends_with("runs\n") {
         return skip(what, &format!("docker runs no container here: {runs}"));
     }
-    let options = |group: &str| host.said(&format!("ginnel container env {group}")).trim().to_owned();
+    let options =
+        |group: &str| host.said(&format!("ginnel container env {group}")).trim().to_owned();
     let (g1, g2) = (options("g1"), options("g2"));
     let two = Two { host: &host, engine: "docker" };
     let address = two.serve(&g1);
     two.ask(&g1, &format!("{address}:6379"), "g1", Ok(()));
     let address = two.serve(&g1);
     two.ask(&g2, &format!("{address}:6379"), "g2", Ok(()));
-    let bridge = host.said("ip -4 -o addr show docker0 | sed 's|.*inet \\([^/]*\\)/.*|\\1|'").trim().to_owned();
+    let bridge = host
+        .said("ip -4 -o addr show docker0 | sed 's|.*inet \\([^/]*\\)/.*|\\1|'")
+        .trim()
+        .to_owned();
     // A published port: translated for the host's programs, but for those that ask at 127.0.0.1 …
     two.serve(&format!("{g1} -p 8070:6379"));
     two.ask_from_host(&format!("{bridge}:8070"), "g2", Ok(()));

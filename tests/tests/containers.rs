@@ -53,7 +53,9 @@ pub fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     install::make_from(&portable, "install", installed.path(), "/usr");
     let places: Vec<String> = images.iter().map(|(name, _)| format!("/images/{name}")).collect();
     let mut shared = vec![(installed.path(), "/installed")];
-    shared.extend(images.iter().zip(&places).map(|((_, image), place)| (image.root(), place.as_str())));
+    shared.extend(
+        images.iter().zip(&places).map(|((_, image), place)| (image.root(), place.as_str())),
+    );
     let host = Host::boot(what, Some(&root), &shared)?;
     host.must(SETUP);
     let said = host.sh("podman run --rm redis /bin/sh -c 'echo runs'");
@@ -68,14 +70,22 @@ pub fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
 /// made for older ones too, does (docs/containers.md).
 fn add_c_library(image: &Image) {
     for name in ["libpthread.so.0", "libdl.so.2"] {
-        image.copy(&Path::new("/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name));
+        image.copy(
+            &Path::new("/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name),
+        );
     }
 }
 
 /// redis, its client and a shell, with the libraries that they are linked with.
 pub fn redis(what: &str) -> Option<Image> {
     let image = Image::bare(what)?;
-    for program in ["/usr/bin/redis-server", "/usr/bin/redis-benchmark", "/usr/bin/redis-cli", "/usr/bin/cat", "/bin/sh"] {
+    for program in [
+        "/usr/bin/redis-server",
+        "/usr/bin/redis-benchmark",
+        "/usr/bin/redis-cli",
+        "/usr/bin/cat",
+        "/bin/sh",
+    ] {
         if !Path::new(program).exists() {
             skip(what, &format!("{program} is not installed"));
             return None;
@@ -127,10 +137,14 @@ fn podman_with_one_option_carries() {
         let plain = device("g1");
         service::assert_carried(&pair(&host, runtime, [&plain, &plain]), 90);
         // Nobody's root, and nothing to write on but the segment.
-        let narrow = format!("{} --user 1000 --cap-drop all --read-only --security-opt no-new-privileges", device("user"));
+        let narrow = format!(
+            "{} --user 1000 --cap-drop all --read-only --security-opt no-new-privileges",
+            device("user")
+        );
         service::assert_carried(&pair(&host, runtime, [&narrow, &narrow]), 90);
         // root within is somebody else on the host.
-        let mapped = format!("{} --uidmap 0:100000:65536 --gidmap 0:100000:65536", device("mapped"));
+        let mapped =
+            format!("{} --uidmap 0:100000:65536 --gidmap 0:100000:65536", device("mapped"));
         service::assert_carried(&pair(&host, runtime, [&mapped, &mapped]), 90);
         // Two users and two user namespaces.
         let (one, other) = (
@@ -159,7 +173,9 @@ fn a_group_is_seen_from_the_host_and_removed_when_it_is_done() {
         "podman run -d --name s --device ginnel.dev/segment=g1 redis /usr/bin/redis-server --bind 0.0.0.0 --protected-mode no --save ''",
     );
     let status = "GINNEL_DIR=/dev/shm/ginnel-segment-g1 ginnel status";
-    host.must(&format!("for i in $(seq 100); do {status} | grep -q redis-server && exit; sleep 0.2; done; exit 1"));
+    host.must(&format!(
+        "for i in $(seq 100); do {status} | grep -q redis-server && exit; sleep 0.2; done; exit 1"
+    ));
     // A program of the host's is one of the group, too, if its user is.
     host.must(
         "A=$(podman inspect -f '{{.NetworkSettings.IPAddress}}' s); GINNEL_DIR=/dev/shm/ginnel-segment-g1 GINNEL_REPORT=/tmp/report \
@@ -168,7 +184,10 @@ fn a_group_is_seen_from_the_host_and_removed_when_it_is_done() {
     service::assert_carried(&host.said("cat /tmp/report"), 90);
     let said = host.said("ginnel container remove g1");
     assert!(said.contains("in use, and kept"), "{said}");
-    assert!(!host.path("/etc/cdi/ginnel.dev-segment-g1.json").exists(), "no other container gets it");
+    assert!(
+        !host.path("/etc/cdi/ginnel.dev-segment-g1.json").exists(),
+        "no other container gets it"
+    );
     host.must("podman rm -f -t 0 s");
     // Members of another pid namespace are known to have ended within seconds.
     host.must("for i in $(seq 100); do ginnel container remove g1 | grep -q Removed && exit; sleep 0.2; done; exit 1");
@@ -188,9 +207,13 @@ fn a_group_is_seen_from_the_host_and_removed_when_it_is_done() {
 #[test]
 fn a_library_for_this_machine_alone_is_refused() {
     let own = build::shim();
-    let said = std::process::Command::new(build::ginnel()).env("GINNEL_SHIM", &own).args(["container", "env", "refused"]).output();
+    let said = std::process::Command::new(build::ginnel())
+        .env("GINNEL_SHIM", &own)
+        .args(["container", "env", "refused"])
+        .output();
     let said = said.expect("ginnel starts");
-    let portable = std::fs::read(&own).is_ok_and(|bytes| !bytes.windows(10).any(|part| part == b"GLIBC_2.34"));
+    let portable =
+        std::fs::read(&own).is_ok_and(|bytes| !bytes.windows(10).any(|part| part == b"GLIBC_2.34"));
     if portable {
         return skip("a library for this machine alone", "this one needs no newer glibc");
     }
@@ -218,8 +241,9 @@ fn images_of_every_kind_run() {
         musl.copy(Path::new(&format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH)));
         images.push(("musl", &musl));
     }
-    let older =
-        release::root(&release::DEBIAN_11, what).and_then(|root| Image::like(what, &root)).zip(build::older_program("half_close"));
+    let older = release::root(&release::DEBIAN_11, what)
+        .and_then(|root| Image::like(what, &root))
+        .zip(build::older_program("half_close"));
     if let Some((image, program)) = &older {
         image.copy(program);
         images.push(("older", image));
@@ -227,7 +251,11 @@ fn images_of_every_kind_run() {
     let Some(host) = host(what, &images) else { return };
     host.must("ginnel container cdi g1");
     let has_musl = host.path("/usr/lib/ginnel/$LIB/libginnel_shim.so").exists();
-    let programs = [("bare", Some(program)), ("musl", musl_program), ("older", older.as_ref().map(|(_, program)| program.clone()))];
+    let programs = [
+        ("bare", Some(program)),
+        ("musl", musl_program),
+        ("older", older.as_ref().map(|(_, program)| program.clone())),
+    ];
     for (image, program) in programs {
         let Some(program) = program else {
             skip(what, &format!("no image {image}"));
@@ -242,7 +270,9 @@ fn images_of_every_kind_run() {
             assert!(said.contains("the other direction carried"), "{image}: {said}");
             let report = host.sh("cat /dev/shm/ginnel-segment-g1/report").out;
             match image {
-                "musl" if !has_musl => assert_eq!(report, "", "musl's dynamic linker passes over it"),
+                "musl" if !has_musl => {
+                    assert_eq!(report, "", "musl's dynamic linker passes over it")
+                }
                 _ => service::assert_carried(&report, 50),
             }
         }

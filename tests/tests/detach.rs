@@ -29,7 +29,9 @@ impl Stream {
     fn start(name: &str) -> Self {
         let port = port::free();
         let stand = Stand::shimmed(name, &[]).limit(Duration::from_secs(300));
-        let start = |role| stand.start(stand.command(build::program("path")).args([role, "127.0.0.1", &port]));
+        let start = |role| {
+            stand.start(stand.command(build::program("path")).args([role, "127.0.0.1", &port]))
+        };
         let mut server = start("server");
         server.wait_for("listening");
         let client = start("client");
@@ -43,11 +45,15 @@ impl Stream {
     }
 
     fn is_carried(&self) {
-        self.wait_until("a ring carries the stream", |status| status.contains("\"in_carrier\": \"ring\""));
+        self.wait_until("a ring carries the stream", |status| {
+            status.contains("\"in_carrier\": \"ring\"")
+        });
     }
 
     fn moves_on(&self) {
-        let at = || self.client.output().lines().rev().find_map(|line| line.parse().ok()).unwrap_or(0u64);
+        let at = || {
+            self.client.output().lines().rev().find_map(|line| line.parse().ok()).unwrap_or(0u64)
+        };
         let before = at();
         self.wait_until("the stream moves on", |_| at() > before + 100_000);
     }
@@ -60,16 +66,23 @@ impl Stream {
     /// Nothing of the segment is used any more, nor mapped.
     fn is_detached(&self) {
         let status = self.stand.status();
-        assert!(status.contains("\"detached\": true") && !status.contains("\": \"ring\""), "{status}");
+        assert!(
+            status.contains("\"detached\": true") && !status.contains("\": \"ring\""),
+            "{status}"
+        );
         assert!(status.contains("\"reason\": \"detached\""), "{status}");
         for process in [&self.server, &self.client] {
-            let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.id())).expect("it lives");
+            let maps =
+                std::fs::read_to_string(format!("/proc/{}/maps", process.id())).expect("it lives");
             assert!(!maps.contains("/default"), "{maps}");
             // A thread that was woken for this closes its FIFO when a processor comes to it.
             let end = Instant::now() + Duration::from_secs(20);
             loop {
-                let open = std::fs::read_dir(format!("/proc/{}/fd", process.id())).expect("it lives").flatten();
-                let open: Vec<_> = open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+                let open = std::fs::read_dir(format!("/proc/{}/fd", process.id()))
+                    .expect("it lives")
+                    .flatten();
+                let open: Vec<_> =
+                    open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
                 if !open.iter().any(|file| file.to_string_lossy().contains("default")) {
                     break;
                 }
@@ -120,9 +133,15 @@ fn another_segment_is_joined_under_the_same_name() {
     let removed = ginnel(&stream.stand, &["segment", "remove", "default"]);
     assert!(removed.status.success(), "{}", said(&removed));
     let attached = ginnel(&stream.stand, &["attach", "--timeout", "0.5"]);
-    assert!(!attached.status.success() && said(&attached).contains("(path)"), "{}", said(&attached));
+    assert!(
+        !attached.status.success() && said(&attached).contains("(path)"),
+        "{}",
+        said(&attached)
+    );
     stream.moves_on();
-    assert!(ginnel(&stream.stand, &["segment", "create", "default", "--size", "64M"]).status.success());
+    assert!(
+        ginnel(&stream.stand, &["segment", "create", "default", "--size", "64M"]).status.success()
+    );
     stream.is_carried();
     stream.moves_on();
     stream.end();
@@ -175,7 +194,18 @@ fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
     let stand = Stand::shimmed(name, settings).limit(Duration::from_secs(120));
     let seed = ginnel_tests::seed();
     let mut command = stand.command(build::program("switching"));
-    command.args(["--role", role, "--address", "127.0.0.1", "--seconds", "6", "--workers", "2", "--seed", &seed.to_string()]);
+    command.args([
+        "--role",
+        role,
+        "--address",
+        "127.0.0.1",
+        "--seconds",
+        "6",
+        "--workers",
+        "2",
+        "--seed",
+        &seed.to_string(),
+    ]);
     command.arg("--side").arg(stand.dir().join("side"));
     let (ended, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
     let done: Done = std::thread::scope(|scope| {
@@ -184,7 +214,12 @@ fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
                 std::thread::sleep(Duration::from_millis(150));
                 let detached = ginnel(&stand, &["detach", "--timeout", "20"]);
                 if !ended.load(Ordering::Relaxed) && stand.dir().join("sockets-9").exists() {
-                    assert!(detached.status.success(), "seed {seed}: {}{}", said(&detached), stand.status());
+                    assert!(
+                        detached.status.success(),
+                        "seed {seed}: {}{}",
+                        said(&detached),
+                        stand.status()
+                    );
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
                 ginnel(&stand, &["attach"]);
@@ -196,9 +231,13 @@ fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
     });
     assert!(done.success(), "{name}: seed {seed}: {done}");
     let report = stand.report();
-    let (rounds, rings, upgrades) = (rounds.into_inner(), report.ring_bytes(), report.sum("upgrades"));
+    let (rounds, rings, upgrades) =
+        (rounds.into_inner(), report.ring_bytes(), report.sum("upgrades"));
     eprintln!("{name}: {rounds} detaches, {rings} bytes in rings, {upgrades} upgrades");
-    assert!(rounds > 3 && rings > 0 && upgrades > 0, "{rounds} detaches, {rings} bytes in rings, {upgrades} upgrades");
+    assert!(
+        rounds > 3 && rings > 0 && upgrades > 0,
+        "{rounds} detaches, {rings} bytes in rings, {upgrades} upgrades"
+    );
 }
 
 #[test]

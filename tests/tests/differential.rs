@@ -38,7 +38,8 @@ fn kept_scripts_are_the_same() {
 #[ignore = "test-all: tests the rules, not the product"]
 fn plain_runs_agree() {
     let first = first_seed();
-    let apart: Vec<u64> = (first..first + 40).filter(|&seed| !repeats(&Script::of_seed(seed))).collect();
+    let apart: Vec<u64> =
+        (first..first + 40).filter(|&seed| !repeats(&Script::of_seed(seed))).collect();
     assert!(apart.len() <= 4, "plain runs of these seeds differ: {apart:?}");
 }
 
@@ -64,7 +65,10 @@ mod by_hand {
         });
         eprintln!("{found}");
         assert!(found.seeds > 20, "only {} seeds in forty seconds", found.seeds);
-        assert!(found.carried.moved * 10 > found.carried.warmed * 8, "too little was carried: {found}");
+        assert!(
+            found.carried.moved * 10 > found.carried.warmed * 8,
+            "too little was carried: {found}"
+        );
         assert_eq!(found.differing(), 0, "from seed {first}: {found}");
     }
 }

@@ -14,7 +14,8 @@ use std::process::Command;
 use std::time::Duration;
 
 fn stand(name: &str, settings: &[(&str, &str)]) -> Stand {
-    let all: Vec<(&str, &str)> = [("GINNEL_GO", "1")].into_iter().chain(settings.iter().copied()).collect();
+    let all: Vec<(&str, &str)> =
+        [("GINNEL_GO", "1")].into_iter().chain(settings.iter().copied()).collect();
     Stand::shimmed(name, &all).limit(Duration::from_secs(110))
 }
 
@@ -27,7 +28,11 @@ fn command(stand: &Stand, program: &Path, words: &[&str]) -> Command {
 
 fn run(stand: &Stand, program: &Path, words: &[&str]) -> Done {
     let done = stand.run(&mut command(stand, program, words));
-    assert!(done.success() && done.stdout.ends_with("OK\n"), "{} {words:?}: {done}", program.display());
+    assert!(
+        done.success() && done.stdout.ends_with("OK\n"),
+        "{} {words:?}: {done}",
+        program.display()
+    );
     done
 }
 
@@ -39,7 +44,11 @@ fn everywhere(words: &[&str], share: u64) {
         let report = stand.report();
         let (ring, tcp) = (report.sum("ring_in"), report.sum("tcp_in"));
         let enough = ring * (100 - share) >= tcp * share && (share == 0 || ring > 0);
-        assert!(enough, "{} {words:?}: {ring} bytes out of rings, {tcp} over TCP", program.display());
+        assert!(
+            enough,
+            "{} {words:?}: {ring} bytes out of rings, {tcp} over TCP",
+            program.display()
+        );
     }
 }
 
@@ -159,7 +168,13 @@ fn a_crash_tells_all_goroutines() {
         let stand = stand("go-crash", &[]);
         let done = stand.run(&mut command(&stand, &program, &["crash"]));
         assert_eq!(done.status.code(), Some(2), "{done}");
-        for part in ["nil pointer dereference", "goroutine 1 [running]", "main.crash(", "main.answer(", "[select (no cases)]"] {
+        for part in [
+            "nil pointer dereference",
+            "goroutine 1 [running]",
+            "main.crash(",
+            "main.answer(",
+            "[select (no cases)]",
+        ] {
             assert!(done.stderr.contains(part), "{part}: {done}");
         }
         assert!(!done.stderr.contains("fatal error"), "{done}");
@@ -175,7 +190,9 @@ fn sigquit_tells_all_goroutines() {
         let stand = stand("go-quit", &[]);
         let (server, address) = serve(&stand, &program, "serve");
         let client = stand.start(&mut command(&stand, &program, &["ask", &address, "4", "200000"]));
-        stand.wait_until(Duration::from_secs(20), "rings carry", || json::sum(&stand.status(), "in_ring") > 100_000);
+        stand.wait_until(Duration::from_secs(20), "rings carry", || {
+            json::sum(&stand.status(), "in_ring") > 100_000
+        });
         server.signal(libc::SIGQUIT);
         let done = server.finish();
         assert_eq!(done.status.code(), Some(2), "{done}");
@@ -255,7 +272,8 @@ fn a_client_speaks_with_redis() {
     }
     for (program, port) in KINDS.into_iter().filter_map(program).zip(["16391", "16392", "16393"]) {
         let stand = stand("go-redis", &[]);
-        let mut start = command(&stand, server_file, &["--port", port, "--save", "", "--bind", "127.0.0.1"]);
+        let mut start =
+            command(&stand, server_file, &["--port", port, "--save", "", "--bind", "127.0.0.1"]);
         let mut server = stand.start(&mut start);
         server.wait_for("Ready to accept");
         run(&stand, &program, &["redis", &format!("127.0.0.1:{port}")]);
@@ -273,9 +291,15 @@ fn a_client_speaks_with_redis() {
 fn a_child_goes_on_with_a_connection() {
     for program in KINDS.into_iter().filter_map(program) {
         let mut children: Vec<Vec<String>> = vec![Vec::new()];
-        let other = |kind| self::program(kind).map(|path: PathBuf| vec![path.display().to_string(), "inherited".to_owned()]);
+        let other = |kind| {
+            self::program(kind)
+                .map(|path: PathBuf| vec![path.display().to_string(), "inherited".to_owned()])
+        };
         children.extend(KINDS.into_iter().filter_map(other));
-        children.extend(self::program(RACE).map(|path| vec![path.display().to_string(), "inherited".to_owned()]));
+        children.extend(
+            self::program(RACE)
+                .map(|path| vec![path.display().to_string(), "inherited".to_owned()]),
+        );
         for child in children {
             let stand = stand("go-inherit", &[]);
             let (server, address) = serve(&stand, &program, "serve");
@@ -319,10 +343,14 @@ except PermissionError: print('refused')";
     let stand = stand("go-refused", &[]);
     let copy = stand.dir().join("not-executable");
     std::fs::copy(&program, &copy).expect("a copy");
-    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("its mode");
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .expect("its mode");
     let mut python = command(&stand, Path::new("/usr/bin/python3"), &["-c", SCRIPT]);
     let done = stand.run(python.arg(&program).arg(&copy));
-    assert!(done.stdout.contains("by descriptor 0\n") && done.stdout.ends_with("refused\nrefused\n"), "{done}");
+    assert!(
+        done.stdout.contains("by descriptor 0\n") && done.stdout.ends_with("refused\nrefused\n"),
+        "{done}"
+    );
 }
 
 /// What a program in C starts is reached too: by exec, and by a spawn.
@@ -332,8 +360,13 @@ fn a_shell_starts_static_programs() {
     let Some(program) = program(STATIC) else { return };
     let stand = stand("go-shell", &[]);
     let path = program.to_string_lossy();
-    let (name, folder) = (program.file_name().expect("a name"), program.parent().expect("a folder"));
-    let line = format!("{path} own {path} && PATH={}:$PATH && {} echo 4 200", folder.display(), name.display());
+    let (name, folder) =
+        (program.file_name().expect("a name"), program.parent().expect("a folder"));
+    let line = format!(
+        "{path} own {path} && PATH={}:$PATH && {} echo 4 200",
+        folder.display(),
+        name.display()
+    );
     let done = stand.run(command(&stand, Path::new("/bin/sh"), &["-c", &line]).current_dir("/"));
     assert!(done.success() && done.stdout == "OK\nOK\n", "{done}");
     let report = stand.report();
@@ -350,7 +383,11 @@ fn a_shell_asks_for_one_command() {
         let line = format!("GINNEL_GO={commands} {} echo 4 200; true", program.display());
         let done = stand.run(&mut command(&stand, Path::new("/bin/sh"), &["-c", &line]));
         assert!(done.success() && done.stdout == "OK\n", "{done}");
-        assert_eq!(stand.report().sum("ring_in") > 0, commands == "1", "the shell {shells}, the command {commands}: {done}");
+        assert_eq!(
+            stand.report().sum("ring_in") > 0,
+            commands == "1",
+            "the shell {shells}, the command {commands}: {done}"
+        );
     }
 }
 
@@ -371,7 +408,11 @@ fn what_the_user_switches_off_is_left_alone() {
     for program in KINDS.into_iter().filter_map(program) {
         let name = program.file_name().expect("a name").to_string_lossy().into_owned();
         nowhere(&program, &["echo", "4", "200"], &[("GINNEL_GO", "0")]);
-        nowhere(&program, &["echo", "4", "200"], &[("GINNEL_POLICY", &format!("deny program {name}"))]);
+        nowhere(
+            &program,
+            &["echo", "4", "200"],
+            &[("GINNEL_POLICY", &format!("deny program {name}"))],
+        );
         nowhere(&program, &["echo", "4", "200"], &[("GINNEL_OFF", "1")]);
     }
 }
@@ -405,14 +446,22 @@ fn what_has_more_rights_is_left_alone() {
         return skip("set-user-id programs in Go", "only root can make another's");
     }
     for program in KINDS.into_iter().filter_map(program) {
-        let set_id = program.with_file_name(format!("{}-u", program.file_name().expect("a name").to_string_lossy()));
+        let set_id = program.with_file_name(format!(
+            "{}-u",
+            program.file_name().expect("a name").to_string_lossy()
+        ));
         build::copy_program(&program, &set_id);
         std::os::unix::fs::chown(&set_id, Some(65534), Some(65534)).expect("root may");
-        std::fs::set_permissions(&set_id, std::os::unix::fs::PermissionsExt::from_mode(0o6755)).expect("its mode");
+        std::fs::set_permissions(&set_id, std::os::unix::fs::PermissionsExt::from_mode(0o6755))
+            .expect("its mode");
         let stand = stand("go-set-id", &[]);
         let done = run(&stand, &set_id, &["whoami"]);
         assert!(done.stderr.contains("set-user-id"), "{done}");
-        let shell = stand.run(&mut command(&stand, Path::new("/bin/sh"), &["-c", &format!("{} echo 4 200", set_id.display())]));
+        let shell = stand.run(&mut command(
+            &stand,
+            Path::new("/bin/sh"),
+            &["-c", &format!("{} echo 4 200", set_id.display())],
+        ));
         assert!(shell.success() && shell.stdout.ends_with("OK\n"), "{shell}");
         assert_eq!(stand.report().sum("ring_in"), 0, "{}", program.display());
     }
@@ -422,7 +471,8 @@ fn what_has_more_rights_is_left_alone() {
 #[test]
 fn other_code_is_left_alone() {
     // mov $0, %rbx; and xor %ebx, %ebx, with five bytes that do nothing.
-    let (known, other): (&[u8], &[u8]) = (b"\x48\xc7\xc3\0\0\0\0\xc3\x48\x89\xd3", b"\x31\xdb\x0f\x1f\x44\0\0\xc3\x48\x89\xd3");
+    let (known, other): (&[u8], &[u8]) =
+        (b"\x48\xc7\xc3\0\0\0\0\xc3\x48\x89\xd3", b"\x31\xdb\x0f\x1f\x44\0\0\xc3\x48\x89\xd3");
     for program in KINDS.into_iter().filter_map(program) {
         let mut bytes = std::fs::read(&program).expect("a program");
         let places = bytes.windows(known.len()).enumerate().filter(|(_, part)| *part == known);
@@ -431,7 +481,10 @@ fn other_code_is_left_alone() {
         for at in places {
             bytes[at..at + other.len()].copy_from_slice(other);
         }
-        let changed = program.with_file_name(format!("{}-o", program.file_name().expect("a name").to_string_lossy()));
+        let changed = program.with_file_name(format!(
+            "{}-o",
+            program.file_name().expect("a name").to_string_lossy()
+        ));
         build::executable(&changed, &bytes);
         nowhere(&changed, &["echo", "4", "200"], &[]);
         nowhere(&changed, &["exec"], &[]);
@@ -448,7 +501,12 @@ os.execv(sys.argv[1], sys.argv[1:])";
     for program in KINDS.into_iter().filter_map(program) {
         let stand = stand("go-forbidden", &[]);
         let mut forbids = stand.command("/usr/bin/python3");
-        forbids.args(["-c", FORBID]).arg(build::ginnel()).arg("run").arg(&program).args(["echo", "4", "200"]);
+        forbids
+            .args(["-c", FORBID])
+            .arg(build::ginnel())
+            .arg("run")
+            .arg(&program)
+            .args(["echo", "4", "200"]);
         let done = stand.run(&mut forbids);
         if done.stdout == "cannot\n" {
             return skip("PR_SET_MDWE", "this kernel does not know it");

@@ -38,9 +38,13 @@ fn stand() -> Stand {
 /// What the two said of lines that differ.
 fn differences(plain: &Done, ours: &Done) -> Vec<String> {
     let lines = plain.stdout.lines().zip(ours.stdout.lines());
-    let mut differ: Vec<String> =
-        lines.filter(|(one, other)| one != other).map(|(one, other)| format!("{one}\n  {other}")).collect();
-    if plain.stdout.lines().count() != ours.stdout.lines().count() || plain.status.code() != ours.status.code() {
+    let mut differ: Vec<String> = lines
+        .filter(|(one, other)| one != other)
+        .map(|(one, other)| format!("{one}\n  {other}"))
+        .collect();
+    if plain.stdout.lines().count() != ours.stdout.lines().count()
+        || plain.status.code() != ours.status.code()
+    {
         differ.push(format!("{} and {}: {ours}", plain.status, ours.status));
     }
     differ
@@ -59,11 +63,21 @@ fn play(kinds: &[Kind], release: Option<&str>, seeds: std::ops::Range<u64>) {
         let turn = usize::try_from(seed).expect("a small number") % programs.len();
         let (program, word) = (&programs[turn], seed.to_string());
         let plain = plainly(program, &[&word]);
-        assert!(plain.success() && plain.stdout.ends_with("nothing is left\n"), "{}: {plain}", program.display());
+        assert!(
+            plain.success() && plain.stdout.ends_with("nothing is left\n"),
+            "{}: {plain}",
+            program.display()
+        );
         let stand = stand();
         let ours = carried(&stand, program, &[&word]);
         let differ = differences(&plain, &ours);
-        assert!(differ.is_empty(), "seed {seed} of {}:\n{}\n{}", program.display(), differ.join("\n"), ours.stderr);
+        assert!(
+            differ.is_empty(),
+            "seed {seed} of {}:\n{}\n{}",
+            program.display(),
+            differ.join("\n"),
+            ours.stderr
+        );
         let report = stand.report();
         (ring, tcp) = (ring + report.sum("ring_in"), tcp + report.sum("tcp_in"));
     }
@@ -131,7 +145,10 @@ fn bytes_that_are_spoilt_in_a_ring_are_found() {
     let ours = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                spoiler.rings().into_iter().for_each(|page| spoiler.put(page + PAGE / 2, 0x5550_4f49_4c54));
+                spoiler
+                    .rings()
+                    .into_iter()
+                    .for_each(|page| spoiler.put(page + PAGE / 2, 0x5550_4f49_4c54));
             }
         });
         let ours = carried(&stand, &program, &words);
@@ -151,7 +168,14 @@ fn planted_faults_are_found() {
     let plain = plainly(&program, &words);
     for fault in ["byte", "error", "early", "leak"] {
         let stand = stand();
-        let ours = stand.run(stand.command(build::ginnel()).arg("run").arg(&program).args(words).env("RANDOM_FAULT", fault));
+        let ours = stand.run(
+            stand
+                .command(build::ginnel())
+                .arg("run")
+                .arg(&program)
+                .args(words)
+                .env("RANDOM_FAULT", fault),
+        );
         assert!(!differences(&plain, &ours).is_empty(), "{fault}: {ours}");
     }
 }

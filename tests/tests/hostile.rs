@@ -29,7 +29,11 @@ fn hostage(what: &str, settings: &[(&str, &str)]) -> (Stand, Spoiler, Running) {
     spoiler.take_all_but(20);
     let mut running = stand.start(stand.command(build::program("hostage")).arg(what));
     running.wait_for("ready");
-    assert!(stand.status().contains("\"in_carrier\": \"ring\""), "no ring carries anything: {}", stand.status());
+    assert!(
+        stand.status().contains("\"in_carrier\": \"ring\""),
+        "no ring carries anything: {}",
+        stand.status()
+    );
     (stand, spoiler, running)
 }
 
@@ -75,7 +79,13 @@ fn sleeps_again(what: &str) {
     let mut rung = 0;
     for page in spoiler.waiters() {
         let fifo = stand.dir().join(format!("default.wake/w{:016x}", spoiler.word(page + 8)));
-        rung += usize::from(fs::File::options().read(true).write(true).open(fifo).is_ok_and(|mut fifo| fifo.write(&[0]).is_ok()));
+        rung += usize::from(
+            fs::File::options()
+                .read(true)
+                .write(true)
+                .open(fifo)
+                .is_ok_and(|mut fifo| fifo.write(&[0]).is_ok()),
+        );
     }
     assert!(rung > 0, "nobody has a FIFO");
     let (said, _) = outcome(&stand, running);
@@ -110,10 +120,12 @@ fn urgent_data_past_the_shim_ends_the_connection() {
 fn words() -> Vec<u64> {
     let head = [0x000, 0x008, 0x010, 0x018, 0x020, 0x028, 0x030, 0x040, 0x050, 0x060, 0x068];
     let each = [
-        0x000, 0x008, 0x010, 0x040, 0x048, 0x050, 0x058, 0x060, 0x068, 0x070, 0x080, 0x088, 0x090, 0x098, 0x0a0, 0x0a8, 0x0c0,
-        0x0c8, 0x100, 0x140, 0x148, 0x150, 0x158, 0x160, 0x168, 0x170,
+        0x000, 0x008, 0x010, 0x040, 0x048, 0x050, 0x058, 0x060, 0x068, 0x070, 0x080, 0x088, 0x090,
+        0x098, 0x0a0, 0x0a8, 0x0c0, 0x0c8, 0x100, 0x140, 0x148, 0x150, 0x158, 0x160, 0x168, 0x170,
     ];
-    head.into_iter().chain(DIRECTIONS.iter().flat_map(|direction| each.map(|word| direction + word))).collect()
+    head.into_iter()
+        .chain(DIRECTIONS.iter().flat_map(|direction| each.map(|word| direction + word)))
+        .collect()
 }
 
 /// What a word is made, from what it is; and its name.
@@ -125,16 +137,23 @@ fn sweep(mode: &str, settings: &[(&str, &str)], values: &[Value]) {
     let words = words();
     for (name, value) in values {
         for late in [false, true] {
-            let what = format!("{mode}, {settings:?}, {name}, {}", if late { "asleep" } else { "before" });
+            let what =
+                format!("{mode}, {settings:?}, {name}, {}", if late { "asleep" } else { "before" });
             eprintln!("{what}");
             let mut all = vec![("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")];
             all.extend_from_slice(settings);
             let stand = Stand::shimmed("sweep", &all).limit(Duration::from_secs(40));
             let spoiler = Spoiler::small(&stand);
-            let mut running = stand.start(stand.command(build::program("sweep")).args([mode, &words.len().to_string()]));
+            let mut running = stand.start(
+                stand.command(build::program("sweep")).args([mode, &words.len().to_string()]),
+            );
             running.wait_for("ready");
             let channels = spoiler.channels();
-            assert!(channels.len() > words.len() * 9 / 10, "{what}: {} connections have a channel", channels.len());
+            assert!(
+                channels.len() > words.len() * 9 / 10,
+                "{what}: {} connections have a channel",
+                channels.len()
+            );
             if late {
                 running.signal(libc::SIGUSR1);
                 std::thread::sleep(Duration::from_millis(300));
@@ -203,18 +222,26 @@ mod by_hand {
 /// Garbage over all of a segment while programs work in it. Prints its seed.
 fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
     let _permit = ginnel_tests::permit::cpu(1);
-    let stand = Stand::shimmed(&format!("hostile-{name}"), settings).limit(Duration::from_secs(u64::from(seconds) + 60));
+    let stand = Stand::shimmed(&format!("hostile-{name}"), settings)
+        .limit(Duration::from_secs(u64::from(seconds) + 60));
     let spoiler = Spoiler::small(&stand);
-    let victims = stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
+    let victims =
+        stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
     let hostile = Stand::plain("hostile").limit(Duration::from_secs(u64::from(seconds) + 30));
     let mut attack = hostile.command(build::program("hostile"));
-    let attack = hostile.start(attack.arg(spoiler.path()).args([seconds.to_string(), seed.to_string()]));
+    let attack =
+        hostile.start(attack.arg(spoiler.path()).args([seconds.to_string(), seed.to_string()]));
     // Who looks at it meanwhile gets an answer, or is told that this is no segment.
     let mut looks = 0;
     for _ in 0..seconds * 4 {
         std::thread::sleep(Duration::from_millis(200));
         let mut status = std::process::Command::new("timeout");
-        let seen = status.arg("20").arg(build::ginnel()).args(["status", "--json"]).env("GINNEL_DIR", stand.dir()).output();
+        let seen = status
+            .arg("20")
+            .arg(build::ginnel())
+            .args(["status", "--json"])
+            .env("GINNEL_DIR", stand.dir())
+            .output();
         let seen = seen.expect("timeout runs");
         assert!(seen.status.success(), "{name}: seed {seed}: ginnel status: {seen:?}");
         looks += 1;
@@ -227,7 +254,8 @@ fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
     eprintln!("{name}: seed {seed}, {looks} looks: {}{}", attacked.stdout, done.stdout);
     assert!(report.ring_bytes() > 0, "{name}: seed {seed}: no byte went through a ring");
     // Somebody noticed.
-    let lost = ginnel_tests::json::sum(&done.stdout, "resets") + ginnel_tests::json::sum(&done.stdout, "limits");
+    let lost = ginnel_tests::json::sum(&done.stdout, "resets")
+        + ginnel_tests::json::sum(&done.stdout, "limits");
     assert!(lost > 0, "{name}: seed {seed}: the attack did nothing: {done}");
 }
 
@@ -237,8 +265,10 @@ fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64)
     let _permit = ginnel_tests::permit::cpu(1);
     let mut all = vec![("GINNEL_SIZE", "67108864")];
     all.extend_from_slice(settings);
-    let stand = Stand::shimmed(&format!("ledger-{name}"), &all).limit(Duration::from_secs(u64::from(seconds) + 80));
-    let victims = stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
+    let stand = Stand::shimmed(&format!("ledger-{name}"), &all)
+        .limit(Duration::from_secs(u64::from(seconds) + 80));
+    let victims =
+        stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
     let ledger = stand.dir().join("sockets-9");
     let until = std::time::Instant::now() + Duration::from_secs(10);
     while !ledger.exists() && std::time::Instant::now() < until {
@@ -247,13 +277,18 @@ fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64)
     std::thread::sleep(Duration::from_millis(300));
     let hostile = Stand::plain("hostile").limit(Duration::from_secs(u64::from(seconds) + 30));
     let mut attack = hostile.command(build::program("spoils_ledger"));
-    let attacked =
-        hostile.run(attack.arg(&ledger).arg(stand.dir().join("processes-1")).args([seconds.to_string(), seed.to_string()]));
+    let attacked = hostile.run(
+        attack
+            .arg(&ledger)
+            .arg(stand.dir().join("processes-1"))
+            .args([seconds.to_string(), seed.to_string()]),
+    );
     assert!(attacked.success(), "{name}: seed {seed}: {attacked}");
     let done = victims.finish();
     assert!(done.success(), "{name}: seed {seed}: {done}");
     eprintln!("ledger, {name}: seed {seed}: {}{}", attacked.stdout, done.stdout);
-    let lost = ginnel_tests::json::sum(&done.stdout, "resets") + ginnel_tests::json::sum(&done.stdout, "limits");
+    let lost = ginnel_tests::json::sum(&done.stdout, "resets")
+        + ginnel_tests::json::sum(&done.stdout, "limits");
     assert!(lost > 0, "{name}: seed {seed}: the attack did nothing: {done}");
 }
 
@@ -265,7 +300,12 @@ fn random_garbage_over_the_ledger() {
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn random_garbage_over_the_ledger_under_tokens() {
-    random_ledger("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0"), ("GINNEL_RING", "4096")], 6, ginnel_tests::seed());
+    random_ledger(
+        "tokens",
+        &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0"), ("GINNEL_RING", "4096")],
+        6,
+        ginnel_tests::seed(),
+    );
 }
 
 #[test]
@@ -276,13 +316,23 @@ fn random_garbage_under_fifos() {
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn random_garbage_under_tokens() {
-    random("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0"), ("GINNEL_RING", "4096")], 6, ginnel_tests::seed());
+    random(
+        "tokens",
+        &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0"), ("GINNEL_RING", "4096")],
+        6,
+        ginnel_tests::seed(),
+    );
 }
 
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn random_garbage_under_random_switches() {
-    random("chaos", &[("GINNEL_CHAOS", "5:40"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")], 6, ginnel_tests::seed());
+    random(
+        "chaos",
+        &[("GINNEL_CHAOS", "5:40"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")],
+        6,
+        ginnel_tests::seed(),
+    );
 }
 
 /// Unmodified nginx and wrk meanwhile. nginx serves on, and none of its processes has ended; wrk
@@ -293,18 +343,23 @@ fn nginx_lives_through_random_garbage() {
     const SECONDS: u32 = 6;
     let seed = ginnel_tests::seed();
     let stand = Stand::shimmed("hostile-nginx", &[]).limit(Duration::from_secs(90));
-    let (dir, port) =
-        (stand.dir().to_owned(), TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback").port());
+    let (dir, port) = (
+        stand.dir().to_owned(),
+        TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback").port(),
+    );
     let conf = format!(
         "daemon off; master_process on; worker_processes 1; user root root; pid {d}/pid; error_log {d}/log; events {{}}
          http {{ access_log off; client_body_temp_path {d}/a; proxy_temp_path {d}/b; fastcgi_temp_path {d}/c; uwsgi_temp_path {d}/d; scgi_temp_path {d}/e;
          keepalive_requests 500; server {{ listen 127.0.0.1:{port}; root {d}/pages; }} }}",
         d = dir.display()
     );
-    fs::create_dir(dir.join("pages")).and_then(|()| fs::write(dir.join("pages/page"), vec![b'x'; 5000])).expect("own directory");
+    fs::create_dir(dir.join("pages"))
+        .and_then(|()| fs::write(dir.join("pages/page"), vec![b'x'; 5000]))
+        .expect("own directory");
     fs::write(dir.join("conf"), conf).expect("own directory");
     let spoiler = Spoiler::small(&stand);
-    let nginx = stand.start(stand.command("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("conf")));
+    let nginx =
+        stand.start(stand.command("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("conf")));
     let get = || {
         let mut socket = TcpStream::connect(("127.0.0.1", port))?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -320,18 +375,34 @@ fn nginx_lives_through_random_garbage() {
         "nginx does not start"
     );
     let url = format!("http://127.0.0.1:{port}/page");
-    let wrk = stand.start(stand.command("wrk").args(["-t1", "-c16", "--timeout", "1s", &format!("-d{SECONDS}s"), &url]));
+    let wrk = stand.start(stand.command("wrk").args([
+        "-t1",
+        "-c16",
+        "--timeout",
+        "1s",
+        &format!("-d{SECONDS}s"),
+        &url,
+    ]));
     std::thread::sleep(Duration::from_millis(500));
-    assert!(stand.status().contains("\"in_carrier\": \"ring\""), "no ring carries anything: {}", stand.status());
+    assert!(
+        stand.status().contains("\"in_carrier\": \"ring\""),
+        "no ring carries anything: {}",
+        stand.status()
+    );
     let hostile = Stand::plain("hostile").limit(Duration::from_secs(60));
     let mut attack = hostile.command(build::program("hostile"));
-    let attacked = hostile.run(attack.arg(spoiler.path()).args([(SECONDS - 1).to_string(), seed.to_string()]));
+    let attacked =
+        hostile.run(attack.arg(spoiler.path()).args([(SECONDS - 1).to_string(), seed.to_string()]));
     assert!(attacked.success(), "seed {seed}: {attacked}");
     let load = wrk.finish();
     assert!(load.success(), "seed {seed}: {load}");
     eprintln!("nginx: seed {seed}: {}", load.stdout);
-    let page = get().unwrap_or_else(|error| panic!("seed {seed}: nginx does not answer any more: {error}"));
-    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with(&"x".repeat(5000)), "seed {seed}: {page}");
+    let page = get()
+        .unwrap_or_else(|error| panic!("seed {seed}: nginx does not answer any more: {error}"));
+    assert!(
+        page.starts_with("HTTP/1.1 200") && page.ends_with(&"x".repeat(5000)),
+        "seed {seed}: {page}"
+    );
     let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
     assert!(!log.contains("exited on signal"), "seed {seed}: {log}");
     nginx.signal(libc::SIGQUIT);

@@ -33,9 +33,14 @@ fn spoilt(what: &str, again: impl Fn(&Spoiler) + Sync) {
         let made = std::process::Command::new("mkfifo").arg(fifo).status().expect("mkfifo runs");
         assert!(made.success(), "{}", fifo.display());
     }
-    let mut running = stand.start(stand.command(build::program("in_turn")).arg(what).arg(stand.dir()));
+    let mut running =
+        stand.start(stand.command(build::program("in_turn")).arg(what).arg(stand.dir()));
     running.wait_for("ready");
-    assert!(stand.status().contains("\"in_carrier\": \"ring\""), "no ring carries anything: {}", stand.status());
+    assert!(
+        stand.status().contains("\"in_carrier\": \"ring\""),
+        "no ring carries anything: {}",
+        stand.status()
+    );
     // It has both open for writing until it ends.
     let mut told = File::open(&fifos[0]).expect("a FIFO");
     let mut tells = File::options().write(true).open(&fifos[1]).expect("a FIFO");
@@ -60,7 +65,9 @@ fn add(spoiler: &Spoiler, at: u64, more: u64) {
 /// The kernel was asked first in every wait, and always had something.
 #[test]
 fn rings_have_their_turn_however_much_is_said_over_tcp() {
-    let says = |spoiler: &Spoiler| [(BEGUN, 1000), (BY_TCP, 1)].into_iter().for_each(|(at, more)| add(spoiler, at, more));
+    let says = |spoiler: &Spoiler| {
+        [(BEGUN, 1000), (BY_TCP, 1)].into_iter().for_each(|(at, more)| add(spoiler, at, more))
+    };
     spoilt("rings", says);
 }
 
@@ -81,7 +88,11 @@ fn the_kernel_has_its_turn_whenever_something_was_said_over_tcp() {
 #[test]
 fn a_ring_has_its_turn_whatever_clock_its_writer_has() {
     let late = |spoiler: &Spoiler| {
-        for direction in spoiler.channels().into_iter().flat_map(|channel| DIRECTIONS.map(|direction| channel + direction)) {
+        for direction in spoiler
+            .channels()
+            .into_iter()
+            .flat_map(|channel| DIRECTIONS.map(|direction| channel + direction))
+        {
             let stamp = spoiler.word(direction + HEAD) << 36 | to_come();
             STAMPS.step_by(8).for_each(|at| spoiler.put(direction + at, stamp));
         }

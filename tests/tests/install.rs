@@ -14,7 +14,10 @@ pub fn make_from(from: &Path, what: &str, root: &Path, prefix: &str) {
     let from = format!("FROM={}", from.display());
     let root = format!("DESTDIR={}", root.display());
     let source = build::tests_dir().parent().expect("it lies in the source tree");
-    let output = Command::new("make").args(["-s", what, &from, &root, &format!("PREFIX={prefix}")]).current_dir(source).output();
+    let output = Command::new("make")
+        .args(["-s", what, &from, &root, &format!("PREFIX={prefix}")])
+        .current_dir(source)
+        .output();
     let output = output.expect("make runs");
     assert!(output.status.success(), "make {what}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -28,9 +31,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Is all there that is installed? (A tree that was built for a part of the tests lacks the rest.)
 pub fn is_built(what: &str) -> bool {
-    let missing = ["ginnel", "ginneld", "ginnel-prover", "ginnel-broker", "ginnel-bench", "ginnel-go-loader"]
-        .into_iter()
-        .find(|name| !build::release_dir().join(name).exists());
+    let missing =
+        ["ginnel", "ginneld", "ginnel-prover", "ginnel-broker", "ginnel-bench", "ginnel-go-loader"]
+            .into_iter()
+            .find(|name| !build::release_dir().join(name).exists());
     if let Some(name) = missing {
         skip(what, &format!("{name} is not built (make product)"));
     }
@@ -72,11 +76,15 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     }
     // Each dynamic linker finds its own library: glibc's by these links.
     for folder in ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"] {
-        assert!(place.join("lib/ginnel").join(folder).join("libginnel_shim.so").is_file(), "{folder}");
+        assert!(
+            place.join("lib/ginnel").join(folder).join("libginnel_shim.so").is_file(),
+            "{folder}"
+        );
     }
     let musl = place.join("lib/ginnel/$LIB/libginnel_shim.so");
     assert_eq!(musl.is_file(), build::shim_of_either().is_file());
-    let unit = std::fs::read_to_string(place.join("lib/systemd/system/ginneld.service")).expect("there");
+    let unit =
+        std::fs::read_to_string(place.join("lib/systemd/system/ginneld.service")).expect("there");
     assert!(unit.contains("ExecStart=/opt/ginnel/bin/ginneld\n"), "{unit}");
 
     let flags = std::fs::read_to_string(place.join("lib/pkgconfig/ginnel.pc")).expect("there");
@@ -85,7 +93,13 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     // The command finds its library without being told.
     let own = root.join("own");
     let mut run = Command::new(place.join("bin/ginnel"));
-    run.env_clear().env("GINNEL_DIR", &own).args(["run", "--", "/bin/sh", "-c", "echo \"$LD_PRELOAD\""]);
+    run.env_clear().env("GINNEL_DIR", &own).args([
+        "run",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo \"$LD_PRELOAD\"",
+    ]);
     let said = String::from_utf8_lossy(&run.output().expect("it starts").stdout).into_owned();
     assert!(said.contains("ginnel/lib/ginnel/libginnel_shim.so"), "{said}");
 
@@ -100,5 +114,8 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     std::fs::remove_file(&configuration).expect("ours");
     make("install", root, "/opt/ginnel");
     make("uninstall", root, "/opt/ginnel");
-    assert!(!configuration.exists() && files(&place).is_empty(), "an unchanged configuration goes too");
+    assert!(
+        !configuration.exists() && files(&place).is_empty(),
+        "an unchanged configuration goes too"
+    );
 }

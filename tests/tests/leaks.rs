@@ -11,7 +11,8 @@ fn a_hundred_thousand_connections() {
     for settings in [&[][..], &[("GINNEL_TOKENS", "1")]] {
         let stand = Stand::shimmed("leaks", settings).limit(Duration::from_secs(300));
         let connections = |count: u64| {
-            let done = stand.run(stand.command(build::program("short_connections")).arg(count.to_string()));
+            let done = stand
+                .run(stand.command(build::program("short_connections")).arg(count.to_string()));
             assert!(done.success(), "{settings:?}: {done}");
         };
         connections(100);

@@ -15,7 +15,13 @@ const PAGE: u64 = 4096;
 #[test]
 fn an_idle_connection_takes_no_more_than_a_hundred_kibibytes() {
     let stand = Stand::shimmed("memory", &[]).limit(Duration::from_secs(120));
-    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", &port::free()), CROWD, 1000);
+    let crowd = Crowd::start(
+        &stand,
+        |_, program| stand.command(program),
+        ("127.0.0.1", &port::free()),
+        CROWD,
+        1000,
+    );
     let carried = || stand.status().matches("\"in_carrier\": \"ring\"").count() as u64;
     stand.wait_until(Duration::from_secs(30), "all ends are carried", || carried() >= 2 * CROWD);
     let pages = json::numbers(&stand.status(), "pages")[0];
@@ -39,15 +45,19 @@ fn limited(stand: &Stand, limit: &MemoryLimit, words: &[&OsStr]) -> Command {
 #[test]
 fn many_streams_under_a_limit_that_tcp_lives_with() {
     let what = "many streams under a limit";
-    if !std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join("iperf3").exists()) {
+    if !std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|folder| folder.join("iperf3").exists())
+    {
         return skip(what, "iperf3 is not installed");
     }
     let Some(limit) = MemoryLimit::new(what, 48 << 20) else { return };
     let stand = Stand::shimmed("limit", &[]);
     let words = |text: &'static str| text.split(' ').map(OsStr::new).collect::<Vec<_>>();
-    let mut server = stand.start(&mut limited(&stand, &limit, &words("iperf3 -s -1 --forceflush -p 4713")));
+    let mut server =
+        stand.start(&mut limited(&stand, &limit, &words("iperf3 -s -1 --forceflush -p 4713")));
     server.wait_for("listening");
-    let client = stand.run(&mut limited(&stand, &limit, &words("iperf3 -c 127.0.0.1 -p 4713 -P 64 -t 3")));
+    let client =
+        stand.run(&mut limited(&stand, &limit, &words("iperf3 -c 127.0.0.1 -p 4713 -P 64 -t 3")));
     assert!(client.success(), "{client}");
     let server = server.finish();
     assert!(server.success(), "{server}");

@@ -18,8 +18,10 @@ pub struct Library {
     compiler: &'static str,
 }
 
-pub const OPEN_MPI: Library = Library { name: "openmpi", launcher: "mpirun.openmpi", compiler: "mpicc.openmpi" };
-pub const MPICH: Library = Library { name: "mpich", launcher: "mpirun.mpich", compiler: "mpicc.mpich" };
+pub const OPEN_MPI: Library =
+    Library { name: "openmpi", launcher: "mpirun.openmpi", compiler: "mpicc.openmpi" };
+pub const MPICH: Library =
+    Library { name: "mpich", launcher: "mpirun.mpich", compiler: "mpicc.mpich" };
 
 /// The test's MPI program, compiled for a library; `None`, after saying so, where that is not here.
 fn program(library: Library, test: &str) -> Option<PathBuf> {
@@ -29,9 +31,14 @@ fn program(library: Library, test: &str) -> Option<PathBuf> {
 /// The same of another program.
 pub fn program_of(library: Library, program: &str, test: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let is_there = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
+    let is_there =
+        |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
     if [library.launcher, library.compiler].into_iter().all(is_there) {
-        return Some(build::program_by(library.compiler, program, &format!("{program}-{}", library.name)));
+        return Some(build::program_by(
+            library.compiler,
+            program,
+            &format!("{program}-{}", library.name),
+        ));
     }
     skip(test, &format!("no {} or no {} here", library.launcher, library.compiler));
     None
@@ -53,7 +60,10 @@ fn mpirun(stand: &Stand, library: Library, ranks: u32) -> Command {
 /// Of what ranks told each other, all but what comes before a connection moves went through rings.
 fn assert_carried(report: &Report, ranks: u32, done: &Done) {
     let (rings, tcp) = (report.ring_bytes(), report.sum("tcp_in"));
-    assert!(report.processes_of("mpi-openmpi") + report.processes_of("mpi-mpich") >= ranks as usize, "{done}");
+    assert!(
+        report.processes_of("mpi-openmpi") + report.processes_of("mpi-mpich") >= ranks as usize,
+        "{done}"
+    );
     assert!(rings > 10_000_000 && rings / 20 > tcp, "{rings} bytes by rings, {tcp} by TCP: {done}");
 }
 
@@ -109,12 +119,18 @@ fn mpich_with_three_ranks() {
 #[ignore = "test-all: a minute"]
 fn netpipe_finds_no_wrong_byte() {
     let _permit = permit::cpu(2);
-    if Command::new("sh").args(["-c", "command -v NPopenmpi"]).output().is_ok_and(|done| !done.status.success()) {
+    if Command::new("sh")
+        .args(["-c", "command -v NPopenmpi"])
+        .output()
+        .is_ok_and(|done| !done.status.success())
+    {
         return skip("netpipe_finds_no_wrong_byte", "no NPopenmpi here");
     }
     let stand = Stand::shimmed("mpi-netpipe", &[]).limit(Duration::from_secs(300));
     let mut command = mpirun(&stand, OPEN_MPI, 2);
-    let done = stand.run(command.args(["NPopenmpi", "-i", "-u", "200000", "-o"]).arg(stand.dir().join("np.out")));
+    let done = stand.run(
+        command.args(["NPopenmpi", "-i", "-u", "200000", "-o"]).arg(stand.dir().join("np.out")),
+    );
     let said = format!("{}{}", done.stdout, done.stderr);
     assert!(done.success() && said.matches("Integrity check passed").count() > 25, "{done}");
     assert!(stand.report().ring_bytes() > 10_000_000, "{done}");
@@ -125,7 +141,9 @@ fn netpipe_finds_no_wrong_byte() {
 fn kill_one_of_three(stand: &Stand, launch: &mut Command) -> (Vec<i32>, Done) {
     let mut running = stand.start(launch);
     running.wait_for("ready ");
-    stand.wait_until(Duration::from_secs(60), "all ranks are ready", || running.output().matches("ready ").count() == 3);
+    stand.wait_until(Duration::from_secs(60), "all ranks are ready", || {
+        running.output().matches("ready ").count() == 3
+    });
     let output = running.output();
     let pids: Vec<i32> = output.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(pids.len(), 3, "{output}");
@@ -142,7 +160,8 @@ fn killed(library: Library) {
     // Makes the segment.
     assert!(stand.run(&mut stand.command(build::program("half_close"))).success());
     let baseline = stand.free_extents();
-    let (pids, done) = kill_one_of_three(&stand, mpirun(&stand, library, 3).arg(program).arg("wait"));
+    let (pids, done) =
+        kill_one_of_three(&stand, mpirun(&stand, library, 3).arg(program).arg("wait"));
     let said = format!("{}{}", done.stdout, done.stderr).to_lowercase();
     assert!(!done.success() && (said.contains("signal 9") || said.contains("killed")), "{done}");
     // SAFETY: signal 0 only asks.
@@ -179,7 +198,10 @@ fn settings_for_a_shell_do_the_same() {
             program.display()
         );
         let mut shell = stand.command("sh");
-        shell.env_remove("LD_PRELOAD").env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        shell
+            .env_remove("LD_PRELOAD")
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let done = stand.run(shell.args(["-c", &script]));
         assert!(done.success() && done.stdout.contains("all well"), "{done}");
         assert_carried(&stand.report(), 2, &done);
@@ -203,8 +225,18 @@ pub fn fabric(stand: &Stand, ranks: u32, more: &[&str]) -> Command {
     let mut command = stand.command(build::ginnel());
     command.env("GINNEL_DIR", stand.dir()).env("GINNEL_SHIM", build::shim());
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args(["mpirun", "--over", "fabric", "--launcher", OPEN_MPI.launcher, "-n", &ranks.to_string()]);
-    command.args(["--oversubscribe", "--bind-to", "none", "--mca", "opal_common_ofi_verbose", "1"]).args(more);
+    command.args([
+        "mpirun",
+        "--over",
+        "fabric",
+        "--launcher",
+        OPEN_MPI.launcher,
+        "-n",
+        &ranks.to_string(),
+    ]);
+    command
+        .args(["--oversubscribe", "--bind-to", "none", "--mca", "opal_common_ofi_verbose", "1"])
+        .args(more);
     command
 }
 
@@ -214,7 +246,8 @@ fn said_provider(done: &Done) -> bool {
 }
 
 pub fn assert_nothing_is_left(stand: &Stand) {
-    let left = std::fs::read_dir(stand.dir()).expect("there").flatten().map(|entry| entry.file_name());
+    let left =
+        std::fs::read_dir(stand.dir()).expect("there").flatten().map(|entry| entry.file_name());
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("mpi")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -235,7 +268,11 @@ fn open_mpi_over_the_provider_with_other_numbers_of_ranks() {
 fn open_mpi_over_the_provider_one_sided() {
     over_fabric(3, "oneside", &["--mca", "osc", "pt2pt"]);
     // By reading, writing and changing memory.
-    over_fabric(3, "noswap", &["--mca", "btl", "ofi,self", "--mca", "osc", "rdma", "--mca", "osc_rdma_btls", "ofi"]);
+    over_fabric(
+        3,
+        "noswap",
+        &["--mca", "btl", "ofi,self", "--mca", "osc", "rdma", "--mca", "osc_rdma_btls", "ofi"],
+    );
 }
 
 #[test]
@@ -245,7 +282,10 @@ fn a_killed_rank_over_the_provider_ends_the_job() {
     let Some(program) = program(OPEN_MPI, name) else { return };
     let stand = Stand::plain(name);
     let (_, done) = kill_one_of_three(&stand, fabric(&stand, 3, &[]).arg(program).arg("wait"));
-    assert!(!done.success() && format!("{}{}", done.stdout, done.stderr).contains("signal 9"), "{done}");
+    assert!(
+        !done.success() && format!("{}{}", done.stdout, done.stderr).contains("signal 9"),
+        "{done}"
+    );
     assert_nothing_is_left(&stand);
 }
 
@@ -253,7 +293,8 @@ fn a_killed_rank_over_the_provider_ends_the_job() {
 #[test]
 #[ignore = "test-all: half a minute"]
 fn netpipe_over_the_provider_finds_no_wrong_byte() {
-    let done = netpipe("netpipe_over_the_provider_finds_no_wrong_byte", |stand| fabric(stand, 2, &[]));
+    let done =
+        netpipe("netpipe_over_the_provider_finds_no_wrong_byte", |stand| fabric(stand, 2, &[]));
     if let Some(done) = done {
         assert!(said_provider(&done), "{done}");
     }
@@ -262,13 +303,19 @@ fn netpipe_over_the_provider_finds_no_wrong_byte() {
 /// Right, and nothing is left. `None`, after saying so, where there is no NetPIPE.
 fn netpipe(test: &str, launch: impl Fn(&Stand) -> Command) -> Option<Done> {
     let _permit = permit::cpu(2);
-    if Command::new("sh").args(["-c", "command -v NPopenmpi"]).output().is_ok_and(|done| !done.status.success()) {
+    if Command::new("sh")
+        .args(["-c", "command -v NPopenmpi"])
+        .output()
+        .is_ok_and(|done| !done.status.success())
+    {
         skip(test, "no NPopenmpi here");
         return None;
     }
     let stand = Stand::plain(test).limit(Duration::from_secs(300));
     let mut command = launch(&stand);
-    let done = stand.run(command.args(["NPopenmpi", "-i", "-u", "200000", "-o"]).arg(stand.dir().join("np.out")));
+    let done = stand.run(
+        command.args(["NPopenmpi", "-i", "-u", "200000", "-o"]).arg(stand.dir().join("np.out")),
+    );
     let said = format!("{}{}", done.stdout, done.stderr);
     assert!(done.success() && said.matches("Integrity check passed").count() > 25, "{done}");
     assert_nothing_is_left(&stand);
@@ -280,7 +327,15 @@ pub fn ucx(stand: &Stand, library: Library, ranks: u32) -> Command {
     let mut command = stand.command(build::ginnel());
     command.env("GINNEL_DIR", stand.dir()).env("GINNEL_SHIM", build::shim());
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args(["mpirun", "--over", "ucx", "--launcher", library.launcher, "-n", &ranks.to_string()]);
+    command.args([
+        "mpirun",
+        "--over",
+        "ucx",
+        "--launcher",
+        library.launcher,
+        "-n",
+        &ranks.to_string(),
+    ]);
     if library.name == OPEN_MPI.name {
         command.args(["--oversubscribe", "--bind-to", "none"]);
     }
@@ -360,18 +415,27 @@ fn scribble(segment: &Path, seed: u64, stop: &AtomicBool) {
     };
     let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
     // SAFETY: a new map of a file that is as long.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), REACH, protection, libc::MAP_SHARED, fd, 0) };
+    let base =
+        unsafe { libc::mmap(std::ptr::null_mut(), REACH, protection, libc::MAP_SHARED, fd, 0) };
     assert_ne!(base, libc::MAP_FAILED);
     // SAFETY: inside the map, aligned; atomics may be shared with anybody.
     let word = |at: usize| unsafe { &*base.cast::<AtomicU64>().add(at % (REACH / 8)) };
     let mut state = seed | 1;
     let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as usize
     };
     let garble = |at: usize, random: &mut dyn FnMut() -> usize| {
         let now = word(at).load(Ordering::Relaxed);
-        let values = [0, 1, u64::MAX, (random() as u64) << 11, random() as u64 >> 7 & !7, now ^ 1 << (random() % 64)];
+        let values = [
+            0,
+            1,
+            u64::MAX,
+            (random() as u64) << 11,
+            random() as u64 >> 7 & !7,
+            now ^ 1 << (random() % 64),
+        ];
         word(at).store(values[random() % values.len()], Ordering::Relaxed);
     };
     while !stop.load(Ordering::Relaxed) {
@@ -399,8 +463,10 @@ fn scribble(segment: &Path, seed: u64, stop: &AtomicBool) {
 #[ignore = "test-all: a minute"]
 fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
     let _permit = permit::cpu(2);
-    let seed =
-        std::env::var("GINNEL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| u64::from(std::process::id()));
+    let seed = std::env::var("GINNEL_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| u64::from(std::process::id()));
     println!("seed {seed}");
     for round in 0..6 {
         let library = [OPEN_MPI, MPICH][round as usize % 2];
@@ -409,7 +475,12 @@ fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
         let stand = Stand::plain(&name).limit(Duration::from_secs(120));
         let launch = ucx(&stand, library, 3);
         let mut command = stand.command("timeout");
-        command.args(["-k", "10", "15"]).arg(launch.get_program()).args(launch.get_args()).arg(program).arg("check");
+        command
+            .args(["-k", "10", "15"])
+            .arg(launch.get_program())
+            .args(launch.get_args())
+            .arg(program)
+            .arg("check");
         command.envs(launch.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let (segment, stop) = (stand.dir().join("mpi"), AtomicBool::new(false));
         let done = std::thread::scope(|scope| {
@@ -438,11 +509,18 @@ fn a_garbled_message_ends_the_job_over_ucx() {
         let mut running = stand.start(ucx(&stand, library, 2).arg(program).arg(&said_so));
         running.wait_for("sent");
         if altered {
-            let segment = File::options().read(true).write(true).open(stand.dir().join("mpi")).expect("the segment");
+            let segment = File::options()
+                .read(true)
+                .write(true)
+                .open(stand.dir().join("mpi"))
+                .expect("the segment");
             // Messages begin on lines, and UCX puts 8 bytes before this one's.
             let mut bytes = vec![0; 8 << 20];
             let len = segment.read_at(&mut bytes, 0).expect("its bytes");
-            let places: Vec<usize> = (0..len - MARK.len()).step_by(8).filter(|at| bytes[*at..].starts_with(MARK)).collect();
+            let places: Vec<usize> = (0..len - MARK.len())
+                .step_by(8)
+                .filter(|at| bytes[*at..].starts_with(MARK))
+                .collect();
             assert!(!places.is_empty(), "the message is there");
             places.iter().for_each(|at| segment.write_all_at(b"X", *at as u64).expect("room"));
         }
@@ -450,7 +528,10 @@ fn a_garbled_message_ends_the_job_over_ucx() {
         let done = running.finish();
         let said = format!("{}{}", done.stdout, done.stderr);
         let right = !altered && done.success() && said.contains("received right");
-        let ended = altered && !done.success() && said.contains("garbled (endpoint") && !said.contains("received");
+        let ended = altered
+            && !done.success()
+            && said.contains("garbled (endpoint")
+            && !said.contains("received");
         assert!(right || ended, "{done}");
         assert_nothing_is_left(&stand);
     }
@@ -494,7 +575,9 @@ fn ucx_programs_know_the_transport() {
     let stand = Stand::plain("ucx-programs").limit(Duration::from_secs(120));
     let with_transport = |program: &str, arguments: &[&str]| {
         let mut command = stand.command(program);
-        command.env("LD_PRELOAD", build::release_dir().join("libuct_ginnel.so")).env("GINNEL_DIR", stand.dir());
+        command
+            .env("LD_PRELOAD", build::release_dir().join("libuct_ginnel.so"))
+            .env("GINNEL_DIR", stand.dir());
         command.env("UCX_TLS", "ginnel,self").args(arguments);
         command
     };
@@ -507,7 +590,8 @@ fn ucx_programs_know_the_transport() {
         let common = ["-t", test, "-n", "500", "-w", "10", "-s", size, "-p", &port];
         let server = stand.start(&mut with_transport("ucx_perftest", &common));
         stand.wait_until(Duration::from_secs(60), "ucx_perftest listens", || is_listened_at(&port));
-        let client = stand.run(&mut with_transport("ucx_perftest", &[&common[..], &["127.0.0.1"]].concat()));
+        let client =
+            stand.run(&mut with_transport("ucx_perftest", &[&common[..], &["127.0.0.1"]].concat()));
         let server = server.finish();
         assert!(client.success() && server.success(), "{test}: {client}\n{server}");
         assert_nothing_is_left(&stand);
@@ -519,9 +603,11 @@ fn is_listened_at(port: &str) -> bool {
     let port: u16 = port.parse().expect("a number");
     let listens = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}"))) && words.nth(1) == Some("0A")
+        words.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
+            && words.nth(1) == Some("0A")
     };
-    let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
+    let sockets = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .map(|file| std::fs::read_to_string(file).unwrap_or_default());
     sockets.iter().any(|table| table.lines().any(listens))
 }
 
@@ -535,16 +621,21 @@ fn fi_pingpong_over_the_provider() {
     let stand = Stand::plain("fi-pingpong");
     let of_provider = |program: &str, arguments: &[&str]| {
         let mut command = stand.command(program);
-        command.env("FI_PROVIDER_PATH", build::release_dir()).env("GINNEL_DIR", stand.dir()).args(arguments);
+        command
+            .env("FI_PROVIDER_PATH", build::release_dir())
+            .env("GINNEL_DIR", stand.dir())
+            .args(arguments);
         command
     };
     let listed = stand.run(&mut of_provider("fi_info", &["-p", "ginnel"]));
     assert!(listed.success() && listed.stdout.contains("FI_EP_RDM"), "{listed}");
     let port = ginnel_tests::port::free();
     let common = ["-p", "ginnel", "-e", "rdm", "-c", "-I", "20", "-S", "all"];
-    let server = stand.start(&mut of_provider("fi_pingpong", &[&common[..], &["-B", &port]].concat()));
+    let server =
+        stand.start(&mut of_provider("fi_pingpong", &[&common[..], &["-B", &port]].concat()));
     std::thread::sleep(Duration::from_millis(500));
-    let client = stand.run(&mut of_provider("fi_pingpong", &[&common[..], &["-P", &port, "127.0.0.1"]].concat()));
+    let client = stand
+        .run(&mut of_provider("fi_pingpong", &[&common[..], &["-P", &port, "127.0.0.1"]].concat()));
     let server = server.finish();
     assert!(client.success() && server.success(), "{client}\n{server}");
     assert!(client.stdout.lines().count() > 15, "{client}");
@@ -562,6 +653,9 @@ fn libfabric_calls() {
     command.env("FI_PROVIDER_PATH", build::release_dir()).env("GINNEL_DIR", stand.dir());
     let done = stand.run(&mut command);
     assert!(done.success() && done.stdout.contains("all well"), "{done}");
-    assert!(done.stderr.contains("are in another segment"), "a name of another segment is explained: {done}");
+    assert!(
+        done.stderr.contains("are in another segment"),
+        "a name of another segment is explained: {done}"
+    );
     assert_nothing_is_left(&stand);
 }

@@ -20,25 +20,60 @@ const CANCEL: &str = "Open MPI 4.1.4's mtl/ofi crashes in MPI_Cancel of a send, 
 
 /// Files that pass plainly and are left out, by way, with the reason.
 const LEFT_OUT: [(&str, &str, &str); 8] = [
-    ("", "test_spawn", "Open MPI 4.1.4's launcher hangs in MPI_Comm_spawn now and then, over every transport"),
-    ("ucx", "test_win", "Open MPI 4.1.4's osc/ucx crashes when a dynamic window is freed, over UCX's own shared memory, too"),
-    ("fabric", "test_cco_vec", "Open MPI 4.1.4's mtl/ofi crashes in MPI_Alltoallw, at the same place over the tcp provider"),
-    ("fabric", "test_dynproc", "its tests pass, and Open MPI 4.1.4 hangs in MPI_Finalize, as over the tcp provider"),
+    (
+        "",
+        "test_spawn",
+        "Open MPI 4.1.4's launcher hangs in MPI_Comm_spawn now and then, over every transport",
+    ),
+    (
+        "ucx",
+        "test_win",
+        "Open MPI 4.1.4's osc/ucx crashes when a dynamic window is freed, over UCX's own shared memory, too",
+    ),
+    (
+        "fabric",
+        "test_cco_vec",
+        "Open MPI 4.1.4's mtl/ofi crashes in MPI_Alltoallw, at the same place over the tcp provider",
+    ),
+    (
+        "fabric",
+        "test_dynproc",
+        "its tests pass, and Open MPI 4.1.4 hangs in MPI_Finalize, as over the tcp provider",
+    ),
     ("fabric", "test_p2p_buf", CANCEL),
     ("fabric", "test_p2p_obj", CANCEL),
-    ("fabric", "test_util_pkl5", "in Open MPI 4.1.4 a synchronous send to MPI_Mrecv never ends, over the tcp provider, too"),
+    (
+        "fabric",
+        "test_util_pkl5",
+        "in Open MPI 4.1.4 a synchronous send to MPI_Mrecv never ends, over the tcp provider, too",
+    ),
     ("fabric", "test_win", "the windows are osc/ucx's, which crashes when a dynamic one is freed"),
 ];
 
 /// Is it left out, and why?
 fn left_out(way: &str, file: &str) -> Option<&'static str> {
-    LEFT_OUT.iter().find(|(of, name, _)| way.starts_with(of) && *name == file).map(|(_, _, why)| *why)
+    LEFT_OUT
+        .iter()
+        .find(|(of, name, _)| way.starts_with(of) && *name == file)
+        .map(|(_, _, why)| *why)
 }
 
 fn plain(stand: &Stand) -> Command {
     let mut command = stand.command(OPEN_MPI.launcher);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args(["-n", "2", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "vader,self"]);
+    command.args([
+        "-n",
+        "2",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "--mca",
+        "pml",
+        "ob1",
+        "--mca",
+        "btl",
+        "vader,self",
+    ]);
     command
 }
 
@@ -53,7 +88,11 @@ fn run(stand: &Stand, launch: &Command, source: &Path, file: &str) -> Done {
 
 fn all(way: &str, launch: impl Fn(&Stand) -> Command) {
     let test = format!("mpi4py-{way}");
-    if !Command::new(PYTHON).args(["-c", "import mpi4py"]).output().is_ok_and(|done| done.status.success()) {
+    if !Command::new(PYTHON)
+        .args(["-c", "import mpi4py"])
+        .output()
+        .is_ok_and(|done| done.status.success())
+    {
         return skip(&test, "no mpi4py here (Debian: python3-mpi4py)");
     }
     let source = match conformance::source_of("mpi4py", VERSION) {
@@ -62,10 +101,17 @@ fn all(way: &str, launch: impl Fn(&Stand) -> Command) {
     };
     let _permit = permit::cpu(2);
     let stand = Stand::plain(&test).limit(Duration::from_secs(300));
-    let files = std::fs::read_dir(source.join("test")).expect("its tests").flatten().map(|entry| entry.path());
-    let is_test = |path: &Path| path.extension().is_some_and(|it| it == "py") && path.to_string_lossy().contains("/test_");
-    let mut names: Vec<String> =
-        files.filter(|path| is_test(path)).filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    let files = std::fs::read_dir(source.join("test"))
+        .expect("its tests")
+        .flatten()
+        .map(|entry| entry.path());
+    let is_test = |path: &Path| {
+        path.extension().is_some_and(|it| it == "py") && path.to_string_lossy().contains("/test_")
+    };
+    let mut names: Vec<String> = files
+        .filter(|path| is_test(path))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
     names.sort_unstable();
     let (mut passed, mut worse) = (0, Vec::new());
     for file in &names {

@@ -22,7 +22,8 @@ fn shim(what: &str) -> Option<PathBuf> {
 
 fn stand(name: &str, shim: &Path, settings: &[(&str, &str)]) -> Stand {
     let library = shim.to_string_lossy();
-    let all: Vec<(&str, &str)> = [("LD_PRELOAD", &*library)].into_iter().chain(settings.iter().copied()).collect();
+    let all: Vec<(&str, &str)> =
+        [("LD_PRELOAD", &*library)].into_iter().chain(settings.iter().copied()).collect();
     Stand::shimmed(name, &all)
 }
 
@@ -52,14 +53,22 @@ fn meet(name: &str, server: &Path, client: &Path) {
     const CONNECTIONS: usize = 8;
     let stand = Stand::shimmed(name, &[]);
     let (server, address) = serve(&stand, &mut command(&stand, server, &["serve"]));
-    let mut client = stand.start(&mut command(&stand, client, &["ask", &address, &CONNECTIONS.to_string(), "1000"]));
+    let mut client = stand.start(&mut command(
+        &stand,
+        client,
+        &["ask", &address, &CONNECTIONS.to_string(), "1000"],
+    ));
     client.wait_for("all came back");
     let status = stand.status();
     let (ring, tcp) = (json::sum(&status, "in_ring"), json::sum(&status, "in_tcp"));
     assert!(ring > 9 * tcp, "{name}: {ring} bytes out of rings, {tcp} over TCP: {status}");
     end(client);
     end(server);
-    assert_eq!(stand.report().processes_of("pair-musl") + stand.report().processes_of("pair"), 2, "both have reported");
+    assert_eq!(
+        stand.report().processes_of("pair-musl") + stand.report().processes_of("pair"),
+        2,
+        "both have reported"
+    );
 }
 
 #[test]
@@ -85,12 +94,15 @@ fn musl_and_glibc_meet() {
 /// A program of one C library becomes one of the other, and again: each has its own library.
 #[test]
 fn programs_of_both_start_each_other() {
-    let (Some(_), Some(musl)) = (shim("programs of both"), build::musl_program("pair")) else { return };
+    let (Some(_), Some(musl)) = (shim("programs of both"), build::musl_program("pair")) else {
+        return;
+    };
     let glibc = build::program("pair");
     let stand = Stand::shimmed("musl-chain", &[]);
     let (server, address) = serve(&stand, &mut command(&stand, &glibc, &["serve"]));
     let name = |program: &Path| program.to_string_lossy().into_owned();
-    for (index, chain) in [[&musl, &glibc, &musl], [&glibc, &musl, &glibc]].into_iter().enumerate() {
+    for (index, chain) in [[&musl, &glibc, &musl], [&glibc, &musl, &glibc]].into_iter().enumerate()
+    {
         let words = ["run", &name(chain[1]), "run", &name(chain[2]), "ask", &address, "2", "500"];
         let mut client = stand.start(&mut command(&stand, chain[0], &words));
         client.wait_for("all came back");
@@ -105,14 +117,24 @@ fn programs_of_both_start_each_other() {
 /// kind.
 #[test]
 fn a_static_program_starts_programs_of_both() {
-    let (Some(_), Some(musl)) = (shim("a static program starts both"), build::musl_program("pair")) else { return };
+    let (Some(_), Some(musl)) = (shim("a static program starts both"), build::musl_program("pair"))
+    else {
+        return;
+    };
     let starter = build::static_program("pair");
     let stand = Stand::shimmed("musl-static", &[]);
     let glibc = build::program("pair").to_string_lossy().into_owned();
-    let (server, address) =
-        serve(&stand, stand.command(build::ginnel()).args(["run", "--"]).arg(&starter).args(["run", &glibc, "serve"]));
+    let (server, address) = serve(
+        &stand,
+        stand
+            .command(build::ginnel())
+            .args(["run", "--"])
+            .arg(&starter)
+            .args(["run", &glibc, "serve"]),
+    );
     let musl = musl.to_string_lossy().into_owned();
-    let mut client = stand.start(&mut command(&stand, &starter, &["run", &musl, "ask", &address, "2", "500"]));
+    let mut client =
+        stand.start(&mut command(&stand, &starter, &["run", &musl, "ask", &address, "2", "500"]));
     client.wait_for("all came back");
     let ring = json::sum(&stand.status(), "in_ring");
     assert!(ring > 0, "{}", stand.status());
@@ -127,7 +149,11 @@ fn a_static_program_starts_programs_of_both() {
 /// An image for musl, with the folder of the libraries mounted: a container's.
 #[test]
 fn an_image_for_musl_has_its_own() {
-    let (Some(shim), Some(program)) = (shim("an image for musl"), build::musl_program("half_close")) else { return };
+    let (Some(shim), Some(program)) =
+        (shim("an image for musl"), build::musl_program("half_close"))
+    else {
+        return;
+    };
     let Some(image) = Image::bare("an image for musl") else { return };
     let linker = format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH);
     for file in [&program, Path::new(&linker), &build::shim(), &shim] {
@@ -144,7 +170,11 @@ fn an_image_for_musl_has_its_own() {
 #[test]
 fn the_library_needs_musl_alone() {
     let Some(shim) = shim("what the library for musl needs") else { return };
-    let said = Command::new("readelf").args(["--dynamic", "-W"]).arg(&shim).output().expect("readelf runs");
+    let said = Command::new("readelf")
+        .args(["--dynamic", "-W"])
+        .arg(&shim)
+        .output()
+        .expect("readelf runs");
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let needed: Vec<&str> = said.lines().filter(|line| line.contains("(NEEDED)")).collect();
     assert!(needed.len() == 1 && needed[0].contains("[libc.so]"), "{needed:?}");
@@ -165,8 +195,10 @@ fn same_with_musl(names: &[&str], ways: &[&str]) {
         let plain = run(&Stand::plain(name).limit(Duration::from_secs(40)));
         let mut carried = 0;
         for (way, settings) in programs::ways(name).filter(|way| ways.contains(&way.0)) {
-            let settings: Vec<_> = [("LD_PRELOAD", &*library)].into_iter().chain(settings.iter().copied()).collect();
-            let stand = Stand::shimmed(&format!("{name}-musl-{way}"), &settings).limit(Duration::from_secs(40));
+            let settings: Vec<_> =
+                [("LD_PRELOAD", &*library)].into_iter().chain(settings.iter().copied()).collect();
+            let stand = Stand::shimmed(&format!("{name}-musl-{way}"), &settings)
+                .limit(Duration::from_secs(40));
             assert_eq!(run(&stand), plain, "{name}, {way}");
             carried += stand.report().ring_bytes();
         }

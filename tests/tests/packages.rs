@@ -10,7 +10,15 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// What an administrator has before: a system, and programs to accelerate.
-const BASE: [&str; 7] = ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "python3-minimal", "iproute2"];
+const BASE: [&str; 7] = [
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "redis-server",
+    "redis-tools",
+    "python3-minimal",
+    "iproute2",
+];
 
 /// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot
 /// be.
@@ -19,10 +27,18 @@ pub fn portable() -> Option<PathBuf> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = build::tests_dir().parent().expect("it lies in the source tree");
     let portable = build::release_dir().with_file_name("portable");
-    let list = std::fs::read_to_string(source.join("packaging/files")).expect("the list of what is installed");
-    let built = list.lines().filter(|line| line.starts_with("ginnel-")).filter_map(|line| line.split_whitespace().nth(1));
+    let list = std::fs::read_to_string(source.join("packaging/files"))
+        .expect("the list of what is installed");
+    let built = list
+        .lines()
+        .filter(|line| line.starts_with("ginnel-"))
+        .filter_map(|line| line.split_whitespace().nth(1));
     if !built.map(|name| portable.join(name)).all(|file| file.exists()) {
-        let built = Command::new("timeout").args(["3000", "scripts/portable.sh"]).current_dir(source).output().expect("it starts");
+        let built = Command::new("timeout")
+            .args(["3000", "scripts/portable.sh"])
+            .current_dir(source)
+            .output()
+            .expect("it starts");
         if !built.status.success() {
             skip("the portable build", &String::from_utf8_lossy(&built.stderr));
             return None;
@@ -58,11 +74,21 @@ fn packages(revision: &str) -> Option<PathBuf> {
     std::fs::create_dir_all(&into).expect("the target folder can be written");
     let others = others(&into);
     let mut make = Command::new("timeout");
-    make.args(["1800", "scripts/packages.sh"]).env("BUILT", &portable).env("INTO", &into).env("REVISION", revision);
+    make.args(["1800", "scripts/packages.sh"])
+        .env("BUILT", &portable)
+        .env("INTO", &into)
+        .env("REVISION", revision);
     let output = make.current_dir(source).output().expect("it starts");
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "{said}");
-    assert!(others.iter().all(|file| file.exists()), "what was there before is not the script's to remove");
+    assert!(
+        others.iter().all(|file| file.exists()),
+        "what was there before is not the script's to remove"
+    );
     Some(into)
 }
 
@@ -75,9 +101,16 @@ fn others(into: &Path) -> [PathBuf; 2] {
         std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
     }
     std::fs::write(&notes, "mine").expect("written");
-    std::fs::write(&control, "Package: elsewhere\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n")
-        .expect("written");
-    let built = Command::new("dpkg-deb").arg("--build").args([tree.path(), &package]).stdout(Stdio::null()).status();
+    std::fs::write(
+        &control,
+        "Package: elsewhere\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n",
+    )
+    .expect("written");
+    let built = Command::new("dpkg-deb")
+        .arg("--build")
+        .args([tree.path(), &package])
+        .stdout(Stdio::null())
+        .status();
     assert!(built.is_ok_and(|status| status.success()));
     [package, notes]
 }
@@ -86,7 +119,9 @@ fn others(into: &Path) -> [PathBuf; 2] {
 fn is_newer(file: &Path, places: &[PathBuf]) -> bool {
     let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
     let Some(made) = time(file) else { return false };
-    let inside = |place: &PathBuf| std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let inside = |place: &PathBuf| {
+        std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
     let files = places.iter().flat_map(|place| inside(place).chain([place.clone()]));
     files.filter(|path| path.is_file()).filter_map(|path| time(&path)).all(|changed| changed < made)
 }
@@ -156,18 +191,41 @@ fn lives_in(suite: &str) {
     let Some([one, _]) = both() else { return };
     let what = format!("packages in {suite}");
     let Some(root) = debian::root(suite, suite, &BASE, &what) else { return };
-    let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
+    let Some(host) =
+        Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")])
+    else {
+        return;
+    };
     let before = host.said(FILES);
 
     host.must(INSTALL);
     let during = host.said(FILES);
-    assert!(["/usr/bin/ginnel", "/run/ginnel", "/etc/ginnel/ginneld.toml"].iter().all(|file| during.contains(file)), "{during}");
-    assert_eq!(host.said("systemctl is-active ginneld").trim(), "active", "the daemon runs, as its own user");
+    assert!(
+        ["/usr/bin/ginnel", "/run/ginnel", "/etc/ginnel/ginneld.toml"]
+            .iter()
+            .all(|file| during.contains(file)),
+        "{during}"
+    );
+    assert_eq!(
+        host.said("systemctl is-active ginneld").trim(),
+        "active",
+        "the daemon runs, as its own user"
+    );
     for service in ["ginnel-prover", "ginnel-broker"] {
-        assert_eq!(host.sh(&format!("systemctl is-enabled {service}")).out.trim(), "disabled", "it is there, and enabled by hand");
+        assert_eq!(
+            host.sh(&format!("systemctl is-enabled {service}")).out.trim(),
+            "disabled",
+            "it is there, and enabled by hand"
+        );
     }
-    assert_eq!(host.said("ps -o user= -C ginneld || stat -c %U /proc/$(pidof ginneld)").trim(), "ginnel");
-    assert!(host.said("ginnel doctor").contains("serves segment default"), "the command finds what the daemon serves");
+    assert_eq!(
+        host.said("ps -o user= -C ginneld || stat -c %U /proc/$(pidof ginneld)").trim(),
+        "ginnel"
+    );
+    assert!(
+        host.said("ginnel doctor").contains("serves segment default"),
+        "the command finds what the daemon serves"
+    );
     host.must("test -e /usr/share/man/man1/ginnel-run.1.gz -a -e /usr/share/bash-completion/completions/ginnel");
 
     // One command, and the connections of a service are carried.
@@ -179,20 +237,33 @@ fn lives_in(suite: &str) {
     let _ = host.sh("systemctl start ginnel-prover ginnel-broker");
     switch_and_cache(&host);
     upgraded(&host);
-    assert_eq!(host.said("systemctl is-active ginnel-switch ginnel-cache@redis").trim(), "active\nactive");
+    assert_eq!(
+        host.said("systemctl is-active ginnel-switch ginnel-cache@redis").trim(),
+        "active\nactive"
+    );
 
     // Removed: what was switched on with it is off; its configuration stays, until it is purged.
-    host.must("systemctl start redis-server; dpkg --remove ginnel ginneld ginnel-switch ginnel-cache");
-    assert!(!host.path("/etc/systemd/system/redis-server.service.d").exists(), "the drop-in went with the command");
+    host.must(
+        "systemctl start redis-server; dpkg --remove ginnel ginneld ginnel-switch ginnel-cache",
+    );
+    assert!(
+        !host.path("/etc/systemd/system/redis-server.service.d").exists(),
+        "the drop-in went with the command"
+    );
     host.must("test -e /etc/ginnel/ginneld.toml && ! test -e /usr/bin/ginneld && systemctl restart redis-server");
     assert_ne!(host.sh("systemctl is-active ginneld").code, 0);
     for service in ["ginnel-prover", "ginnel-broker", "ginnel-switch", "ginnel-cache@redis"] {
-        assert_ne!(host.sh(&format!("systemctl is-active {service}")).code, 0, "{service} was stopped");
+        assert_ne!(
+            host.sh(&format!("systemctl is-active {service}")).code,
+            0,
+            "{service} was stopped"
+        );
     }
     // What the administrator wrote is the administrator's.
     host.must("rm /etc/ginnel/cache-redis.conf && dpkg --purge ginneld ginnel-switch");
     host.must("systemctl stop redis-server; rm -rf /dev/shm/ginnel-*");
-    let gone = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let gone =
+        |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let (before, after) = (gone(&before), gone(&host.said(FILES)));
     let left: Vec<_> = after.difference(&before).collect();
     assert_eq!(left, [""; 0], "left behind");
@@ -205,11 +276,18 @@ fn switch_and_cache(host: &Host) {
     host.must("getent group kvm || groupadd --system kvm");
     host.must("systemctl start ginnel-switch");
     wait("ports", || host.sh("ginnel-switch ports").out.contains("vm1"));
-    assert_eq!(host.said("stat -c %G /run/ginnel-switch/vm1.sock").trim(), "kvm", "QEMU may connect");
+    assert_eq!(
+        host.said("stat -c %G /run/ginnel-switch/vm1.sock").trim(),
+        "kvm",
+        "QEMU may connect"
+    );
 
     host.must("echo 'OPTIONS=-p 11299 -m 16' >/etc/ginnel/cache-redis.conf && systemctl start ginnel-cache@redis");
     assert!(host.said(ASK_CACHE).contains("VALUE k 0 5"), "it answers");
-    assert_eq!(host.said("ps -o user= -C ginnel-cache || stat -c %U /proc/$(pidof ginnel-cache)").trim(), "redis");
+    assert_eq!(
+        host.said("ps -o user= -C ginnel-cache || stat -c %U /proc/$(pidof ginnel-cache)").trim(),
+        "redis"
+    );
     host.must("ls /dev/shm/ginnel-$(id -u redis)");
     host.must("test -e /usr/share/man/man8/ginnel-switch.8.gz -a -e /usr/share/man/man1/ginnel-cache.1.gz");
 }
@@ -220,15 +298,27 @@ fn upgraded(host: &Host) {
     std::fs::write(host.path("/tmp/client.py"), CLIENT).expect("written");
     let start = |report: &str, script: &str| {
         let line = format!("GINNEL_REPORT=/tmp/{report} exec ginnel run -- python3 /tmp/{script}");
-        host.command(&line, Duration::from_secs(300)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        host.command(&line, Duration::from_secs(300))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
     };
     let (mut server, mut client) = (start("server", "server.py"), start("client", "client.py"));
     wait("traffic", || count(host) > 100);
     let daemon = host.said("systemctl show --value -p MainPID ginneld");
     let stored = host.said("systemctl show --value -p NFileDescriptorStore ginneld");
     host.must(UPGRADE);
-    assert_ne!(host.said("systemctl show --value -p MainPID ginneld"), daemon, "the new daemon runs");
-    assert_eq!(host.said("systemctl show --value -p NFileDescriptorStore ginneld"), stored, "with what the old one kept");
+    assert_ne!(
+        host.said("systemctl show --value -p MainPID ginneld"),
+        daemon,
+        "the new daemon runs"
+    );
+    assert_eq!(
+        host.said("systemctl show --value -p NFileDescriptorStore ginneld"),
+        stored,
+        "with what the old one kept"
+    );
     let so_far = count(host);
     wait("traffic after the upgrade", || count(host) > so_far + 100);
     // Somebody who starts now meets who runs: by the new library, over the old one's segment.
@@ -262,12 +352,19 @@ fn compiled_in(suite: &str) {
     let what = format!("programs in C in {suite}");
     let packages = ["systemd", "systemd-sysv", "dbus", "gcc", "libc6-dev", "pkgconf", "python3"];
     let Some(root) = debian::root(&format!("{suite}-cc"), suite, &packages, &what) else { return };
-    let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
+    let Some(host) =
+        Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")])
+    else {
+        return;
+    };
     let before = host.said(FILES);
     let crates = build::tests_dir().parent().expect("it lies in the source tree").join("crates");
-    for source in
-        ["capi/tests/programs/objects.c", "capi/tests/python/objects.py", "cache-capi/tests/client.c", "cache-capi/tests/client.py"]
-    {
+    for source in [
+        "capi/tests/programs/objects.c",
+        "capi/tests/python/objects.py",
+        "cache-capi/tests/client.c",
+        "cache-capi/tests/client.py",
+    ] {
         let source = crates.join(source);
         let to = Path::new("/tmp").join(source.file_name().expect("a file")).display().to_string();
         std::fs::copy(source, host.path(&to)).expect("copied");
@@ -290,7 +387,8 @@ fn compiled_in(suite: &str) {
     assert_eq!(host.said("python3 /tmp/client.py /tmp/cache.sock").trim(), "direct 2 asked 4");
     host.must("systemctl list-units --plain --no-legend 'run-*.service' | cut -d ' ' -f 1 | xargs systemctl stop; rm -rf /dev/shm/ginnel-*");
     host.must("dpkg --purge libginnel-dev libginnel0 python3-ginnel python3-ginnel-cache libginnel-cache-client0 ginnel-cache");
-    let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let lines =
+        |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let (before, after) = (lines(&before), lines(&host.said(FILES)));
     assert_eq!(after.difference(&before).collect::<Vec<_>>(), [""; 0], "left behind");
 }
@@ -313,14 +411,33 @@ fn driver_in(suite: &str) {
     let _permit = permit::cpu(2);
     let Some([one, _]) = both() else { return };
     let what = format!("the driver's package in {suite}");
-    let packages = ["systemd", "systemd-sysv", "dbus", "dkms", "kmod", "gcc", "make", "linux-headers-cloud-amd64"];
-    let Some(root) = debian::root(&format!("{suite}-headers"), suite, &packages, &what) else { return };
-    let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
+    let packages = [
+        "systemd",
+        "systemd-sysv",
+        "dbus",
+        "dkms",
+        "kmod",
+        "gcc",
+        "make",
+        "linux-headers-cloud-amd64",
+    ];
+    let Some(root) = debian::root(&format!("{suite}-headers"), suite, &packages, &what) else {
+        return;
+    };
+    let Some(host) =
+        Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")])
+    else {
+        return;
+    };
     let kernel = host.said("basename /lib/modules/*-cloud-amd64").trim().to_owned();
-    let said = host.sh_within("dpkg --install /packages/1/ginnel-dkms_*.deb", Duration::from_secs(300));
+    let said =
+        host.sh_within("dpkg --install /packages/1/ginnel-dkms_*.deb", Duration::from_secs(300));
     assert_eq!(said.code, 0, "{said}");
     // DKMS builds for the kernel that runs, which is not this release's; it is told which.
-    let built = host.sh_within(&format!("dkms autoinstall -k {kernel} && dkms status"), Duration::from_secs(300));
+    let built = host.sh_within(
+        &format!("dkms autoinstall -k {kernel} && dkms status"),
+        Duration::from_secs(300),
+    );
     assert!(built.out.contains(&format!("{kernel}, x86_64: installed")), "{built}");
     host.must(&format!("modinfo -k {kernel} ginnel && test -e /usr/lib/udev/rules.d/60-ginnel.rules && getent group ginnel"));
     host.must("dpkg --purge ginnel-dkms");
@@ -359,8 +476,13 @@ fn the_directory_is_an_apt_repository() {
     ] {
         assert!(list.contains(&format!("Package: {name}\n")), "{list}");
     }
-    let Some(root) = debian::root("bookworm", "bookworm", &BASE, "an apt repository") else { return };
-    let Some(host) = Host::boot("an apt repository", Some(&root), &[(Path::new(one), "/packages")]) else { return };
+    let Some(root) = debian::root("bookworm", "bookworm", &BASE, "an apt repository") else {
+        return;
+    };
+    let Some(host) = Host::boot("an apt repository", Some(&root), &[(Path::new(one), "/packages")])
+    else {
+        return;
+    };
     host.must("echo 'deb [trusted=yes] file:/packages ./' >/etc/apt/sources.list && rm -f /etc/apt/sources.list.d/*");
     host.must("apt-get -qq update && apt-get -qq -y install ginnel && ginnel --version");
 }

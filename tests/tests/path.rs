@@ -22,7 +22,12 @@ const STEADY: Duration = Duration::from_secs(6);
 
 fn ip(args: &[&str]) {
     let done = Command::new("ip").args(args).output().expect("ip runs");
-    assert!(done.status.success(), "ip {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "ip {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 /// How far a program has come.
@@ -45,13 +50,22 @@ fn stands_still(program: &Running, stand: &Stand) -> Duration {
         if now != last.0 {
             last = (now, Instant::now());
         }
-        assert!(since.elapsed() < SOON, "the stream goes on over a path that is cut: {}", stand.status());
+        assert!(
+            since.elapsed() < SOON,
+            "the stream goes on over a path that is cut: {}",
+            stand.status()
+        );
     }
     last.1.duration_since(since)
 }
 
 /// A stream between two namespaces whose path `cut` cuts and `mend` mends, twice.
-fn cut(name: &str, settings: &[(&str, &str)], cut: impl Fn(&netns::Pair), mend: impl Fn(&netns::Pair)) {
+fn cut(
+    name: &str,
+    settings: &[(&str, &str)],
+    cut: impl Fn(&netns::Pair),
+    mend: impl Fn(&netns::Pair),
+) {
     let Some(pair) = netns::Pair::new(name) else { return };
     let stand = Stand::shimmed(name, settings).limit(Duration::from_secs(300));
     let program = build::program("path");
@@ -65,8 +79,12 @@ fn cut(name: &str, settings: &[(&str, &str)], cut: impl Fn(&netns::Pair), mend: 
     for round in 0..2 {
         let in_a_ring = || {
             let status = stand.status();
-            let reads = |end: &&str| end.contains(&format!("\"local\": \"{}:", netns::ADDRESSES[1]));
-            let carried = status.split("\"cookie\"").find(reads).is_some_and(|end| end.contains("\"in_carrier\": \"ring\""));
+            let reads =
+                |end: &&str| end.contains(&format!("\"local\": \"{}:", netns::ADDRESSES[1]));
+            let carried = status
+                .split("\"cookie\"")
+                .find(reads)
+                .is_some_and(|end| end.contains("\"in_carrier\": \"ring\""));
             carried && !status.contains("path_cut")
         };
         stand.wait_until(PATIENCE, "a ring carries the stream", in_a_ring);
@@ -92,7 +110,10 @@ fn cut(name: &str, settings: &[(&str, &str)], cut: impl Fn(&netns::Pair), mend: 
     }
     if settings.is_empty() {
         // Where tokens pass, TCP is heard of without being asked.
-        assert!(server.stdout.contains("lent"), "the kernel never had other settings than the program's: {server}");
+        assert!(
+            server.stdout.contains("lent"),
+            "the kernel never had other settings than the program's: {server}"
+        );
     }
     let report = stand.report();
     // Once at first, and after each time that the path was mended.
@@ -116,7 +137,9 @@ fn the_link_is_down_and_tokens_wake() {
 /// A rule that forbids one way only, on the side that receives.
 #[test]
 fn one_way_is_forbidden() {
-    let rule = |pair: &netns::Pair, what| ip(&["-n", pair.name(1), "rule", what, "to", netns::ADDRESSES[0], "blackhole"]);
+    let rule = |pair: &netns::Pair, what| {
+        ip(&["-n", pair.name(1), "rule", what, "to", netns::ADDRESSES[0], "blackhole"])
+    };
     cut("forbidden", &[], |pair| rule(pair, "add"), |pair| rule(pair, "del"));
 }
 
@@ -157,7 +180,12 @@ impl Doomed {
     fn start(stand: Stand, pair: &netns::Pair, port: &str, way: &str) -> Self {
         let program = build::program("gives_up");
         let start = |side: usize, role| {
-            stand.start(stand.command_behind(&pair.enter(side), &program).args([role, netns::ADDRESSES[0], port, way]))
+            stand.start(stand.command_behind(&pair.enter(side), &program).args([
+                role,
+                netns::ADDRESSES[0],
+                port,
+                way,
+            ]))
         };
         let mut server = start(0, "server");
         server.wait_for("listening");
@@ -169,7 +197,8 @@ impl Doomed {
     fn is_carried(&self, way: &str) -> bool {
         let status = self.stand.status();
         let directions = if way == "reader" { 1 } else { 2 };
-        status.matches("\"in_carrier\": \"ring\"").count() >= directions && !status.contains("path_cut")
+        status.matches("\"in_carrier\": \"ring\"").count() >= directions
+            && !status.contains("path_cut")
     }
 
     fn lies_idle(&mut self) {
@@ -183,7 +212,9 @@ impl Doomed {
 
     /// What the server and the client said of the end, if they did.
     fn said(&self) -> [Option<String>; 2] {
-        self.ends.each_ref().map(|end| Some(end.output().split_once("ended: ")?.1.trim().to_owned()))
+        self.ends
+            .each_ref()
+            .map(|end| Some(end.output().split_once("ended: ")?.1.trim().to_owned()))
     }
 }
 
@@ -195,7 +226,8 @@ fn stays_cut(way: &str) {
         return;
     }
     let Some(pair) = netns::Pair::new(&name) else { return };
-    let stands = [Stand::plain(&name), Stand::shimmed(&name, &[])].map(|stand| stand.limit(Duration::from_secs(200)));
+    let stands = [Stand::plain(&name), Stand::shimmed(&name, &[])]
+        .map(|stand| stand.limit(Duration::from_secs(200)));
     let [plain, ring] = stands;
     let mut plain = Doomed::start(plain, &pair, "4711", way);
     let mut ring = Doomed::start(ring, &pair, "4712", way);
@@ -209,22 +241,32 @@ fn stays_cut(way: &str) {
     }
     // What arrives at either side: nobody is told anything by his own kernel.
     for (side, port) in [(0, "dport"), (1, "sport")] {
-        let chain = format!("chain arriving {{ type filter hook input priority 0; tcp {port} {{ 4711, 4712 }} drop; }}");
+        let chain = format!(
+            "chain arriving {{ type filter hook input priority 0; tcp {port} {{ 4711, 4712 }} drop; }}"
+        );
         nft(&pair, side, &format!("table inet cut {{ {chain}; }}"));
     }
     let cut = Instant::now();
     let mut heard: [[Option<(String, Duration)>; 2]; 2] = Default::default();
     while heard.iter().flatten().any(Option::is_none) {
-        assert!(cut.elapsed() < PATIENCE, "an end has not heard of the cut; so far {heard:?}: {}", ring.stand.status());
+        assert!(
+            cut.elapsed() < PATIENCE,
+            "an end has not heard of the cut; so far {heard:?}: {}",
+            ring.stand.status()
+        );
         std::thread::sleep(Duration::from_millis(50));
-        for (heard, said) in heard.iter_mut().flatten().zip([plain.said(), ring.said()].into_iter().flatten()) {
+        for (heard, said) in
+            heard.iter_mut().flatten().zip([plain.said(), ring.said()].into_iter().flatten())
+        {
             if heard.is_none() {
                 *heard = said.map(|said| (said, cut.elapsed()));
             }
         }
     }
     let [on_tcp, in_ring] = heard.map(|ends| ends.map(Option::unwrap_or_default));
-    for (end, ((word, when), (ring_word, ring_when))) in ["server", "client"].iter().zip(on_tcp.iter().zip(&in_ring)) {
+    for (end, ((word, when), (ring_word, ring_when))) in
+        ["server", "client"].iter().zip(on_tcp.iter().zip(&in_ring))
+    {
         println!(
             "{way}, {end}: on TCP {word} after {:.1} s; in a ring {ring_word} after {:.1} s",
             when.as_secs_f64(),
@@ -275,7 +317,13 @@ fn a_crowd_on_loopback_is_not_cut() {
         return;
     }
     let stand = Stand::shimmed("crowd", &[]).limit(Duration::from_secs(300));
-    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", &port::free()), CROWD, 1000);
+    let crowd = Crowd::start(
+        &stand,
+        |_, program| stand.command(program),
+        ("127.0.0.1", &port::free()),
+        CROWD,
+        1000,
+    );
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(10) {
         let cut = stand.status().matches("\"path_cut\"").count();
@@ -299,6 +347,8 @@ fn an_idle_connection_finds_its_path_mended() {
     std::thread::sleep(Duration::from_secs(8));
     assert!(stand.status().contains("\"path_cut\""), "{}", stand.status());
     ip(&["-n", pair.name(1), "link", "set", "eth0", "up"]);
-    stand.wait_until(PATIENCE, "the path is found mended", || !stand.status().contains("\"path_cut\""));
+    stand.wait_until(PATIENCE, "the path is found mended", || {
+        !stand.status().contains("\"path_cut\"")
+    });
     crowd.end();
 }

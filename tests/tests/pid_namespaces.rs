@@ -26,7 +26,12 @@ fn what_they_held_is_freed() {
         ginnel_tests::skip("what_they_held_is_freed", "pid namespaces need root");
         return;
     }
-    if !Command::new(APART[0]).args(&APART[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+    if !Command::new(APART[0])
+        .args(&APART[1..])
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         ginnel_tests::skip("what_they_held_is_freed", "unshare does not make a pid namespace here");
         return;
     }
@@ -65,10 +70,18 @@ fn what_they_held_is_freed() {
     stand.assert_nothing_lost(baseline);
     let status = stand.status();
     assert_eq!(processes(&status), 0, "{status}");
-    let wakes = std::fs::read_dir(stand.dir().join("default.wake")).expect("the directory of FIFOs").flatten();
-    let fifos: Vec<_> = wakes.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().starts_with('w')).collect();
+    let wakes = std::fs::read_dir(stand.dir().join("default.wake"))
+        .expect("the directory of FIFOs")
+        .flatten();
+    let fifos: Vec<_> = wakes
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().starts_with('w'))
+        .collect();
     assert!(fifos.is_empty(), "{fifos:?}");
-    let removed = Command::new(build::ginnel()).args(["segment", "remove", "default"]).env("GINNEL_DIR", stand.dir()).output();
+    let removed = Command::new(build::ginnel())
+        .args(["segment", "remove", "default"])
+        .env("GINNEL_DIR", stand.dir())
+        .output();
     let removed = removed.expect("ginnel runs");
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
 }
@@ -78,16 +91,32 @@ fn what_they_held_is_freed() {
 #[test]
 fn an_observer_sees_who_has_ended() {
     const NOBODY: u32 = 65534;
-    let wrapper =
-        [&APART[..], &["--kill-child", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "timeout", "60"]].concat();
+    let wrapper = [
+        &APART[..],
+        &[
+            "--kill-child",
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "timeout",
+            "60",
+        ],
+    ]
+    .concat();
     if !ginnel_tests::is_root()
-        || !Command::new(wrapper[0]).args(&wrapper[1..]).arg("true").status().is_ok_and(|done| done.success())
+        || !Command::new(wrapper[0])
+            .args(&wrapper[1..])
+            .arg("true")
+            .status()
+            .is_ok_and(|done| done.success())
     {
         return ginnel_tests::skip("an_observer_sees_who_has_ended", "it needs root, and unshare");
     }
     // Where the other user may read them.
     let place = Stand::plain("readable");
-    std::fs::set_permissions(place.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    std::fs::set_permissions(place.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("ours");
     let (shim, crowd) = (place.dir().join("libginnel_shim.so"), place.dir().join("crowd"));
     build::copy_program(&build::shim(), &shim);
     build::copy_program(&build::program("crowd"), &crowd);
@@ -101,12 +130,15 @@ fn an_observer_sees_who_has_ended() {
         .process_group(0)
         .spawn()
         .expect("unshare");
-    stand.wait_until(Duration::from_secs(20), "the process is seen", || processes(&stand.status()) == 1);
+    stand.wait_until(Duration::from_secs(20), "the process is seen", || {
+        processes(&stand.status()) == 1
+    });
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(processes(&stand.status()), 1, "it lives");
     // The program itself: the kernel forgets about --kill-child when it becomes another user.
     let children = format!("/proc/{0}/task/{0}/children", server.id());
-    let child = std::fs::read_to_string(children).expect("there").trim().parse::<i32>().expect("one");
+    let child =
+        std::fs::read_to_string(children).expect("there").trim().parse::<i32>().expect("one");
     // SAFETY: no memory is passed.
     assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
     let _ = server.wait();

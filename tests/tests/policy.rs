@@ -25,10 +25,21 @@ fn carried(rules: &str) -> u64 {
 
 #[test]
 fn what_a_rule_denies_stays_on_tcp() {
-    for rules in ["deny", "deny address 127.0.0.0/8", "deny program half_close", "allow port 1\ndeny", "nonsense"] {
+    for rules in [
+        "deny",
+        "deny address 127.0.0.0/8",
+        "deny program half_close",
+        "allow port 1\ndeny",
+        "nonsense",
+    ] {
         assert_eq!(carried(rules), 0, "{rules}");
     }
-    for rules in ["allow", "deny address 10.0.0.0/8", "deny program half_closed; deny port 1", "allow program half_close; deny"] {
+    for rules in [
+        "allow",
+        "deny address 10.0.0.0/8",
+        "deny program half_closed; deny port 1",
+        "allow program half_close; deny",
+    ] {
         assert!(carried(rules) > 0, "{rules}");
     }
 }
@@ -59,8 +70,14 @@ fn ends(port: &str, rules: [&str; 2]) -> [usize; 2] {
     let crowd = Crowd::start(&stand, command, ("127.0.0.1", port), 2, 1000);
     let status = stand.status();
     let ends: Vec<_> = status.split("\"cookie\"").skip(1).collect();
-    assert_eq!(ends.iter().filter(|end| end.contains(&format!("127.0.0.1:{port}\""))).count(), 4, "{status}");
-    let with = |what: &[&str]| ends.iter().filter(|end| what.iter().all(|what| end.contains(what))).count();
+    assert_eq!(
+        ends.iter().filter(|end| end.contains(&format!("127.0.0.1:{port}\""))).count(),
+        4,
+        "{status}"
+    );
+    let with = |what: &[&str]| {
+        ends.iter().filter(|end| what.iter().all(|what| end.contains(what))).count()
+    };
     let found = [
         with(&["\"in_carrier\": \"ring\"", "\"out_carrier\": \"ring\""]),
         with(&["\"reason\": \"denied\"", "\"in_carrier\": \"tcp\""]),

@@ -78,7 +78,10 @@ fn attacked(place: &Stand, segment: &str, policy: &str, exchanges: [&str; 2]) ->
     let stranger = place.start(&mut stranger);
     let victim = Stand::shimmed("victim", &[("GINNEL_POLICY", policy)]).limit(LIMIT);
     let mut client = victim.command(build::ginnel());
-    client.env_remove("LD_PRELOAD").args(["run", "--segment", segment, "--", PYTHON, "-c", CLIENT, &port]).args(exchanges);
+    client
+        .env_remove("LD_PRELOAD")
+        .args(["run", "--segment", segment, "--", PYTHON, "-c", CLIENT, &port])
+        .args(exchanges);
     let done = victim.run(&mut client);
     assert!(done.success(), "{done}");
     // It ends an attempt, and says so, soon after the last connection.
@@ -190,7 +193,10 @@ fn a_socket_that_a_child_had_before_it_was_connected_is_not_put_under_repair() {
     for (mode, carried) in [("alone", true), ("shared", false)] {
         let stand = Stand::shimmed("shared-socket", &[]).limit(LIMIT);
         let mut ends = stand.command(build::ginnel());
-        ends.env_remove("LD_PRELOAD").args(["run", "--segment"]).arg(&socket).args(["--", PYTHON, "-c", ENDS, mode]);
+        ends.env_remove("LD_PRELOAD")
+            .args(["run", "--segment"])
+            .arg(&socket)
+            .args(["--", PYTHON, "-c", ENDS, mode]);
         let done = stand.run(&mut ends);
         assert!(done.success(), "{mode}: {done}");
         assert_eq!(done.stdout, if carried { "" } else { "seen under repair: 0\n" });
@@ -209,9 +215,12 @@ fn the_same_stranger_succeeds_where_the_address_is_trusted() {
     let mut said = String::new();
     let succeeds = (0..5).any(|_| {
         let place = Stand::plain("possession");
-        let (client, stranger) = attacked(&place, &file_of_all(&place), "trust address 127.0.0.0/8", ["3", "1200"]);
+        let (client, stranger) =
+            attacked(&place, &file_of_all(&place), "trust address 127.0.0.0/8", ["3", "1200"]);
         said = format!("{stranger}\n{client}");
-        let gains = ["met", "counts", "agreed", "stolen", "forged"].iter().all(|gain| last(&stranger, gain) > 0);
+        let gains = ["met", "counts", "agreed", "stolen", "forged"]
+            .iter()
+            .all(|gain| last(&stranger, gain) > 0);
         gains && !client.ends_with(" 0 forged\n")
     });
     assert!(succeeds, "{said}");

@@ -58,7 +58,12 @@ fn functions_are_found_without_dlsym() {
         "#include <stdlib.h>\nvoid *dlsym(void *from, const char *name) { (void)from, (void)name; abort(); }\n",
     )
     .expect("source");
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().expect("cc runs");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .output()
+        .expect("cc runs");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     for name in PROGRAMS {
         holds(name, &format!("{}:{}", build::shim().display(), library.display()));
@@ -80,12 +85,19 @@ fn a_library_behind_it_sees_every_call() {
         }\n\
         __attribute__((destructor)) static void counted(void) { dprintf(1, \"%ld calls\\n\", calls); }\n";
     std::fs::write(&source, counts).expect("source");
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().expect("cc runs");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .output()
+        .expect("cc runs");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let calls = |stand: &Stand, preload: String| {
-        let done = stand.run(stand.command(build::program("cancels_itself")).env("LD_PRELOAD", preload));
+        let done =
+            stand.run(stand.command(build::program("cancels_itself")).env("LD_PRELOAD", preload));
         assert!(done.success(), "{done}");
-        let count = done.stdout.lines().find_map(|line| line.strip_suffix(" calls")?.parse::<u64>().ok());
+        let count =
+            done.stdout.lines().find_map(|line| line.strip_suffix(" calls")?.parse::<u64>().ok());
         count.unwrap_or_else(|| panic!("{done}"))
     };
     let library = library.display();
@@ -104,7 +116,9 @@ fn address_sanitizer() {
     let stand = Stand::shimmed("sanitizer", &[]);
     let (source, program) = (build::tests_dir().join("programs"), stand.dir().join("program"));
     let mut compile = Command::new("cc");
-    compile.args(["-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address", "-I"]).arg(source.join("include"));
+    compile
+        .args(["-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address", "-I"])
+        .arg(source.join("include"));
     compile.arg("-o").arg(&program).arg(source.join("half_close.c")).arg("-lpthread");
     let compiled = compile.output().expect("cc runs");
     if !compiled.status.success() {
@@ -116,7 +130,9 @@ fn address_sanitizer() {
 /// A command that only `ginnel run` brings the library into.
 fn by_ginnel(stand: &Stand, wrapper: &[&OsStr], program: &Path) -> Command {
     let ginnel = build::ginnel();
-    let words = [wrapper, &[ginnel.as_os_str(), OsStr::new("run"), OsStr::new("--"), program.as_os_str()]].concat();
+    let words =
+        [wrapper, &[ginnel.as_os_str(), OsStr::new("run"), OsStr::new("--"), program.as_os_str()]]
+            .concat();
     let mut command = stand.command(words[0]);
     command.args(&words[1..]).env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", stand.dir());
     command
@@ -145,7 +161,11 @@ fn meets_nobody(stand: &Stand, client: &dyn Fn() -> Command) -> Done {
     let report = stand.report();
     // But for the program that may have started the client.
     let with_library = report.processes() - report.processes_of("env");
-    assert_eq!((with_library, report.ring_bytes()), (1, 0), "the server has the library, the client has not: {report:?}");
+    assert_eq!(
+        (with_library, report.ring_bytes()),
+        (1, 0),
+        "the server has the library, the client has not: {report:?}"
+    );
     client
 }
 
@@ -190,11 +210,17 @@ fn children_of_programs_out_of_reach() {
     for parent in [Some(starter.clone()), build::musl_program("forbids")].into_iter().flatten() {
         for wrapper in wrappers {
             let stand = Stand::shimmed("children", &[]);
-            let done = stand.run(&mut start(&stand, wrapper, &parent, &build::program("half_close")));
+            let done =
+                stand.run(&mut start(&stand, wrapper, &parent, &build::program("half_close")));
             // `ginnel run` says why the program that it starts itself stays on TCP.
-            let stays = wrapper.is_empty() && (parent == starter || !build::shim_of_either().exists());
+            let stays =
+                wrapper.is_empty() && (parent == starter || !build::shim_of_either().exists());
             assert!(done.success() && done.stderr.lines().count() == usize::from(stays), "{done}");
-            assert!(stand.report().ring_bytes() > 0, "{}: its child was not carried", parent.display());
+            assert!(
+                stand.report().ring_bytes() > 0,
+                "{}: its child was not carried",
+                parent.display()
+            );
         }
     }
     let Some(client) = build::musl_program("crowd") else {
@@ -219,7 +245,8 @@ fn other_names_of_the_library() {
     let list = format!("/no/such/folder/libginnel_shim.so:{}", build::shim().display());
     let stand = Stand::shimmed("stale", &[("LD_PRELOAD", &list)]);
     let mut start = stand.command("env");
-    let done = stand.run(start.arg(build::static_program("forbids")).arg("").arg(build::program("half_close")));
+    let done = stand
+        .run(start.arg(build::static_program("forbids")).arg("").arg(build::program("half_close")));
     assert!(done.success() && stand.report().ring_bytes() > 0, "{done}");
     let Some(program) = build::musl_program("forbids") else {
         return skip("a program for musl", "musl-gcc is not installed");
@@ -227,7 +254,10 @@ fn other_names_of_the_library() {
     let stand = Stand::shimmed("relative", &[("LD_PRELOAD", "./libginnel_shim.so")]);
     let mut start = stand.command("env");
     let done = stand.run(start.current_dir(build::release_dir()).arg(program).args(["", "env"]));
-    assert!(done.success() && done.stderr.is_empty() && !done.stdout.contains("LD_PRELOAD"), "{done}");
+    assert!(
+        done.success() && done.stderr.is_empty() && !done.stdout.contains("LD_PRELOAD"),
+        "{done}"
+    );
 }
 
 /// Never under `ginnel run`: as a program of another's, say.
@@ -244,10 +274,12 @@ fn a_static_client_that_knows_nothing_of_it() {
 fn without(calls: &str, programs: &[&str], carried: bool) {
     let forbids = build::program("forbids");
     for name in programs {
-        let (plain, stand, program) = (Stand::plain("expected"), Stand::shimmed("forbidden", &[]), build::program(name));
+        let (plain, stand, program) =
+            (Stand::plain("expected"), Stand::shimmed("forbidden", &[]), build::program(name));
         let expected = plain.run(plain.command(&forbids).arg(calls).arg(&program));
         assert!(expected.success(), "{name} itself needs {calls}: {expected}");
-        let done = stand.run(&mut by_ginnel(&stand, &[forbids.as_os_str(), OsStr::new(calls)], &program));
+        let done =
+            stand.run(&mut by_ginnel(&stand, &[forbids.as_os_str(), OsStr::new(calls)], &program));
         assert!(done.success() && done.stderr.is_empty(), "{name} without {calls}: {done}");
         assert_eq!(done.stdout, expected.stdout, "{name} without {calls}");
         let report = stand.report();
@@ -267,7 +299,13 @@ fn a_filter_of_few_calls() {
 /// All that older ones do not know or allow.
 #[test]
 fn a_filter_as_of_an_old_container() {
-    without(&format!("{FEW},process_vm_readv,process_vm_writev,pidfd_getfd,close_range,epoll_pwait2,clone3"), &PROGRAMS, true);
+    without(
+        &format!(
+            "{FEW},process_vm_readv,process_vm_writev,pidfd_getfd,close_range,epoll_pwait2,clone3"
+        ),
+        &PROGRAMS,
+        true,
+    );
 }
 
 /// Nobody would see to a ring: all stays on TCP.

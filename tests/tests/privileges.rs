@@ -77,10 +77,17 @@ fn nginxs_workers_are_carried_as_their_own_user() {
         let from = if name == "ginnel" { build::ginnel() } else { build::shim() };
         build::copy_program(&from, &dir.join(name));
     }
-    fs::create_dir(dir.join("pages")).and_then(|()| fs::create_dir(dir.join("out"))).expect("own directory");
+    fs::create_dir(dir.join("pages"))
+        .and_then(|()| fs::create_dir(dir.join("out")))
+        .expect("own directory");
     mode(&dir.join("out"), 0o777);
-    fs::write(dir.join("pages/page"), vec![b'x'; 5000]).and_then(|()| fs::write(dir.join("client.py"), CLIENT)).expect("written");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback").port();
+    fs::write(dir.join("pages/page"), vec![b'x'; 5000])
+        .and_then(|()| fs::write(dir.join("client.py"), CLIENT))
+        .expect("written");
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .expect("loopback")
+        .port();
     let conf = format!(
         "daemon off; user www-data; worker_processes 2; pid {d}/pid; error_log {d}/log; events {{}}
          http {{ access_log off; client_body_temp_path {d}/a; proxy_temp_path {d}/b; fastcgi_temp_path {d}/c; uwsgi_temp_path {d}/d; scgi_temp_path {d}/e;
@@ -89,17 +96,30 @@ fn nginxs_workers_are_carried_as_their_own_user() {
     fs::write(dir.join("conf"), conf).expect("written");
     let stand = Stand::plain("nginx-users").limit(Duration::from_secs(110));
     let mut run = Command::new("unshare");
-    run.args(["-m", "sh", "-c", SCRIPT, "sh"]).arg(dir).arg(dir.join("ginnel")).arg(port.to_string());
+    run.args(["-m", "sh", "-c", SCRIPT, "sh"])
+        .arg(dir)
+        .arg(dir.join("ginnel"))
+        .arg(port.to_string());
     let done = stand.run(&mut run);
     assert!(done.success(), "{done}");
     let read = |name: &str| fs::read_to_string(dir.join("out").join(name)).unwrap_or_default();
-    let all = ["web", "root", "ends", "workers", "maps", "fds", "modes"].map(|name| format!("{name}: {}", read(name))).join("\n");
-    assert!(read("web").trim() == "done" && read("root").trim() == "done" && read("ends") == "web 0\nnginx 0\n", "{all}");
+    let all = ["web", "root", "ends", "workers", "maps", "fds", "modes"]
+        .map(|name| format!("{name}: {}", read(name)))
+        .join("\n");
+    assert!(
+        read("web").trim() == "done"
+            && read("root").trim() == "done"
+            && read("ends") == "web 0\nnginx 0\n",
+        "{all}"
+    );
     assert!(read("workers").lines().count() >= 2, "{all}");
     // In root's memory no more, with nothing of it open; in that of www-data.
     let (maps, fds) = (read("maps"), read("fds"));
     assert!(!maps.contains("ginnel-0/") && !fds.contains("ginnel-0/"), "{all}");
-    assert!(maps.contains("/dev/shm/ginnel-33/sockets-") && maps.contains("/dev/shm/ginnel-33/default"), "{all}");
+    assert!(
+        maps.contains("/dev/shm/ginnel-33/sockets-") && maps.contains("/dev/shm/ginnel-33/default"),
+        "{all}"
+    );
     // Carried to a peer there, and to none of another user's.
     assert!(read("status.web").contains("\"in_carrier\": \"ring\""), "{}", read("status.web"));
     assert!(json::sum(&read("report.web"), "ring_in") > 500_000, "{}", read("report.web"));
@@ -107,7 +127,10 @@ fn nginxs_workers_are_carried_as_their_own_user() {
     assert!(json::sum(&read("report.root"), "tcp_in") > 500_000, "{}", read("report.root"));
     for line in read("modes").lines() {
         let user = if line.contains("ginnel-33") { "33 " } else { "0 " };
-        assert!(line.starts_with(user) && (line.contains(" 700 ") || line.contains(" 600 ")), "{line}");
+        assert!(
+            line.starts_with(user) && (line.contains(" 700 ") || line.contains(" 600 ")),
+            "{line}"
+        );
     }
     let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
     assert!(!log.contains("exited on signal"), "{log}");
@@ -168,7 +191,9 @@ fn only_who_is_another_user_for_good_joins_as_that() {
         ("os.setresuid(0, 0, 0)", "['ginnel-0']"),
     ] {
         let stand = Stand::plain("becomes").limit(Duration::from_secs(30));
-        let call = way.strip_suffix("()").map_or_else(|| format!("(lambda: {way})()"), |name| format!("{name}()"));
+        let call = way
+            .strip_suffix("()")
+            .map_or_else(|| format!("(lambda: {way})()"), |name| format!("{name}()"));
         let program = WAYS.replace("WAY()", &call);
         let mut run = Command::new("unshare");
         run.args(["-m", "sh", "-c", BECOMES, "sh"]).arg(place.path().join("ginnel")).arg(program);
@@ -214,7 +239,8 @@ fn who_is_not_carried_keeps_nothing_either() {
     }
     let place = tempfile::tempdir().expect("a directory");
     mode(place.path(), 0o755);
-    let script = BECOMES.replace("run -- python3 -c \"$2\"", "run ${3:+--segment $3} -- python3 -c \"$2\" $1");
+    let script = BECOMES
+        .replace("run -- python3 -c \"$2\"", "run ${3:+--segment $3} -- python3 -c \"$2\" $1");
     fs::write(place.path().join("none"), "none").expect("written");
     for (from, name) in [(build::ginnel(), "ginnel"), (build::shim(), "libginnel_shim.so")] {
         build::copy_program(&from, &place.path().join(name));
@@ -239,7 +265,8 @@ fn a_worker_writes_nowhere_in_its_parents_memory() {
     if !is_root() {
         return skip("a_worker_writes_nowhere_in_its_parents_memory", "needs root");
     }
-    let stand = Stand::shimmed("gives-up-root", &[("GINNEL_SIZE", "67108864")]).limit(Duration::from_secs(60));
+    let stand = Stand::shimmed("gives-up-root", &[("GINNEL_SIZE", "67108864")])
+        .limit(Duration::from_secs(60));
     for way in ["changed", "kept"] {
         let done = stand.run(stand.command(build::program("worker_attacks")).arg(way));
         assert!(done.success(), "{way}: {done}");
@@ -255,10 +282,14 @@ fn a_worker_writes_nowhere_in_its_parents_memory() {
 /// why where it is asked to.
 #[test]
 fn what_others_may_write_is_not_used() {
-    let cases: [(&str, u32, &str); 3] =
-        [("directory", 0o750, "chmod 700"), ("directory", 0o707, "chmod 700"), ("ledger", 0o660, "mode 600")];
+    let cases: [(&str, u32, &str); 3] = [
+        ("directory", 0o750, "chmod 700"),
+        ("directory", 0o707, "chmod 700"),
+        ("ledger", 0o660, "mode 600"),
+    ];
     for (what, bits, word) in cases {
-        let stand = Stand::shimmed("open-to-others", &[("GINNEL_VERBOSE", "1")]).limit(Duration::from_secs(60));
+        let stand = Stand::shimmed("open-to-others", &[("GINNEL_VERBOSE", "1")])
+            .limit(Duration::from_secs(60));
         let first = stand.run(&mut stand.command(build::program("half_close")));
         assert!(first.success() && stand.report().ring_bytes() > 0, "{first}");
         let path = match what {
@@ -271,9 +302,16 @@ fn what_others_may_write_is_not_used() {
         assert!(done.success() && done.stderr.contains(word), "{what} {bits:o}: {done}");
         assert_eq!(stand.report().ring_bytes(), before, "{what} {bits:o}");
         let mut run = Command::new(build::ginnel());
-        let said = run.args(["run", "--", "true"]).env("GINNEL_DIR", stand.dir()).output().expect("ginnel runs");
+        let said = run
+            .args(["run", "--", "true"])
+            .env("GINNEL_DIR", stand.dir())
+            .output()
+            .expect("ginnel runs");
         let said_so = String::from_utf8_lossy(&said.stderr).contains("chmod 700");
-        assert!(said.status.success() && said_so == (what == "directory"), "{what} {bits:o}: {said:?}");
+        assert!(
+            said.status.success() && said_so == (what == "directory"),
+            "{what} {bits:o}: {said:?}"
+        );
         mode(stand.dir(), 0o700);
     }
 }

@@ -13,7 +13,12 @@ fn same_under_the_shim(name: &str) {
     let mut carried = 0;
     for way in ways(name) {
         let stand = stand(name, Some(way));
-        assert_eq!(says(&stand, name), expected, "{name}, {}: not what it says without the shim", way.0);
+        assert_eq!(
+            says(&stand, name),
+            expected,
+            "{name}, {}: not what it says without the shim",
+            way.0
+        );
         carried += stand.report().ring_bytes();
     }
     // A short program may end before both ends have agreed; not in every way.
@@ -222,8 +227,13 @@ fn a_little_use_comes_first() {
     ] {
         let expected = says_plainly(name);
         for after in ["3", "20"] {
-            let stand = Stand::shimmed(&format!("{name}-after-{after}"), &[("GINNEL_AFTER", after)]);
-            assert_eq!(says(&stand, name), expected, "{name}, after {after}: not what it says without the shim");
+            let stand =
+                Stand::shimmed(&format!("{name}-after-{after}"), &[("GINNEL_AFTER", after)]);
+            assert_eq!(
+                says(&stand, name),
+                expected,
+                "{name}, after {after}: not what it says without the shim"
+            );
             carried += stand.report().ring_bytes();
         }
     }

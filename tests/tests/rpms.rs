@@ -8,7 +8,8 @@ use ginnel_tests::{build, debian, permit, skip};
 use std::path::PathBuf;
 use std::process::Command;
 
-const BASE: [&str; 7] = ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "iproute2", "rpm"];
+const BASE: [&str; 7] =
+    ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "iproute2", "rpm"];
 
 /// Installs a package that provides what the root has.
 const WHAT_IS_THERE: &str = r#"cd /tmp && cat >base.spec <<SPEC && rpmbuild -bb --define '_topdir /tmp/base' base.spec && rpm -i base/RPMS/noarch/*.rpm
@@ -32,7 +33,8 @@ SPEC"#;
 const FILES: &str = "find /etc /usr /var/lib -xdev \\( -path /var/lib/rpm -o -path /var/lib/systemd -o -path /var/lib/redis \
     -o -path /etc/.pwd.lock -o -name '*-' -o -path /etc/ld.so.cache \\) -prune -o \\( -not -type d -o -path '*ginnel*' \\) -print | sort";
 
-const ALL: &str = "ginnel ginneld ginnel-switch ginnel-cache libginnel0 libginnel-cache-client0 libginnel-devel";
+const ALL: &str =
+    "ginnel ginneld ginnel-switch ginnel-cache libginnel0 libginnel-cache-client0 libginnel-devel";
 
 /// The packages with this release.
 fn rpms(release: &str) -> Option<PathBuf> {
@@ -44,9 +46,14 @@ fn rpms(release: &str) -> Option<PathBuf> {
     let portable = portable()?;
     let into = build::release_dir().with_file_name("test-rpms").join(release);
     let other = into.join(format!("elsewhere-1-1.{}.rpm", std::env::consts::ARCH));
-    std::fs::create_dir_all(&into).and_then(|()| std::fs::write(&other, "")).expect("the target folder can be written");
+    std::fs::create_dir_all(&into)
+        .and_then(|()| std::fs::write(&other, ""))
+        .expect("the target folder can be written");
     let mut make = Command::new("timeout");
-    make.args(["1800", "scripts/rpms.sh"]).env("BUILT", &portable).env("INTO", &into).env("RELEASE", release);
+    make.args(["1800", "scripts/rpms.sh"])
+        .env("BUILT", &portable)
+        .env("INTO", &into)
+        .env("RELEASE", release);
     let output = make.current_dir(source).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     std::fs::remove_file(&other).expect("what was there before is not the script's to remove");
@@ -60,14 +67,21 @@ fn the_rpm_packages_live_and_go() {
     let (Some(one), Some(_)) = (rpms("1"), rpms("2")) else { return };
     let what = "rpm packages";
     let Some(root) = debian::root("bookworm-rpm", "bookworm", &BASE, what) else { return };
-    let Some(host) = Host::boot(what, Some(&root), &[(one.parent().expect("a folder"), "/rpms")]) else { return };
+    let Some(host) = Host::boot(what, Some(&root), &[(one.parent().expect("a folder"), "/rpms")])
+    else {
+        return;
+    };
     host.must(WHAT_IS_THERE);
     let before = host.said(FILES);
 
     host.must("rpm -i /rpms/1/*.rpm");
     host.must(&format!("rpm -V {ALL}"));
     host.must("systemctl start ginneld");
-    assert_eq!(host.said("stat -c %U /proc/$(pidof ginneld)").trim(), "ginnel", "the daemon runs, as its own user");
+    assert_eq!(
+        host.said("stat -c %U /proc/$(pidof ginneld)").trim(),
+        "ginnel",
+        "the daemon runs, as its own user"
+    );
     host.must("systemctl start redis-server && ginnel service enable --now redis-server");
     host.must("GINNEL_REPORT=/tmp/report setpriv --reuid=redis --regid=redis --clear-groups ginnel run -- redis-benchmark -n 20000 -c 4 -t set,get -q");
     crate::service::assert_carried(&host.said("cat /tmp/report"), 90);
@@ -75,16 +89,24 @@ fn the_rpm_packages_live_and_go() {
     host.must("echo '# mine' >>/etc/ginnel/switch.toml");
     let daemon = host.said("systemctl show --value -p MainPID ginneld");
     host.must("rpm -U /rpms/2/*.rpm");
-    assert_ne!(host.said("systemctl show --value -p MainPID ginneld"), daemon, "the new daemon runs");
+    assert_ne!(
+        host.said("systemctl show --value -p MainPID ginneld"),
+        daemon,
+        "the new daemon runs"
+    );
     host.must("systemctl is-active ginneld && grep -q '# mine' /etc/ginnel/switch.toml");
     assert!(host.said("rpm -q ginnel").contains("-2."), "it was upgraded");
 
     host.must(&format!("systemctl start redis-server; rpm -e {ALL}"));
-    assert!(!host.path("/etc/systemd/system/redis-server.service.d").exists(), "the drop-in went with the command");
+    assert!(
+        !host.path("/etc/systemd/system/redis-server.service.d").exists(),
+        "the drop-in went with the command"
+    );
     assert_ne!(host.sh("systemctl is-active ginneld").code, 0, "it was stopped");
     // What the administrator wrote is the administrator's.
     host.must("rm /etc/ginnel/switch.toml.rpmsave && rmdir /etc/ginnel");
-    let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let lines =
+        |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let (before, after) = (lines(&before), lines(&host.said(FILES)));
     let left: Vec<_> = after.difference(&before).collect();
     assert_eq!(left, [""; 0], "left behind");

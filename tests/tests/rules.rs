@@ -7,8 +7,12 @@ use std::time::Duration;
 const FIFO: &[(&str, &str)] = &[];
 const TOKENS: &[(&str, &str)] = &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")];
 const TINY: &[(&str, &str)] = &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
-const TINY_TOKENS: &[(&str, &str)] =
-    &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")];
+const TINY_TOKENS: &[(&str, &str)] = &[
+    ("GINNEL_RING", "4096"),
+    ("GINNEL_RING_MAX", "4096"),
+    ("GINNEL_TOKENS", "1"),
+    ("GINNEL_SPIN", "0"),
+];
 
 fn stand(name: &str, settings: Option<&[(&str, &str)]>) -> Stand {
     match settings {
@@ -30,7 +34,10 @@ fn holds(name: &str, ways: &[&[(&str, &str)]]) {
     for settings in ways {
         let stand = stand(name, Some(settings));
         assert_eq!(says(name, &stand), expected, "{name}, {settings:?}");
-        assert!(stand.report().ring_bytes() > 0, "{name}, {settings:?}: no byte went through a ring");
+        assert!(
+            stand.report().ring_bytes() > 0,
+            "{name}, {settings:?}: no byte went through a ring"
+        );
     }
 }
 

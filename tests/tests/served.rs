@@ -71,7 +71,8 @@ fn programs_hold_in_a_served_segment() {
 /// Runs a program as nobody in the daemon's segment. Returns how many bytes rings carried.
 fn run_as_nobody(daemon: &Daemon, name: &str, policy: &str) -> u64 {
     const NOBODY: u32 = 65534;
-    let (shim, program) = (daemon.place.dir().join("libginnel_shim.so"), daemon.place.dir().join(name));
+    let (shim, program) =
+        (daemon.place.dir().join("libginnel_shim.so"), daemon.place.dir().join(name));
     build::copy_program(&build::shim(), &shim);
     build::copy_program(&build::program(name), &program);
     let preload = shim.to_str().expect("UTF-8").to_owned();
@@ -108,7 +109,10 @@ fn who_may_not_read_numbers_is_carried_where_the_address_is_trusted() {
 #[test]
 fn who_may_not_read_numbers_is_carried_beside_the_prover() {
     if !is_root() || !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return skip("another user beside the prover", "needs root, and a kernel with BPF and its type information");
+        return skip(
+            "another user beside the prover",
+            "needs root, and a kernel with BPF and its type information",
+        );
     }
     let daemon = Daemon::start("[segment.t.host]\nusers = [65534]\n");
     for directory in daemon.socket().ancestors().skip(1).take(3) {
@@ -119,7 +123,8 @@ fn who_may_not_read_numbers_is_carried_beside_the_prover() {
     // A socket that a child has, too, is not put under repair; it can be asked about.
     assert!(run_as_nobody(&daemon, "preforked_server", "") > 0, "{}", prover.log());
     // One that stands still costs a moment, one that is gone nothing.
-    let stopped = Command::new("kill").args(["-STOP", &prover.pid().to_string()]).status().expect("kill");
+    let stopped =
+        Command::new("kill").args(["-STOP", &prover.pid().to_string()]).status().expect("kill");
     assert!(stopped.success());
     assert_eq!(run_as_nobody(&daemon, "half_close", ""), 0);
     drop(prover);
@@ -130,7 +135,10 @@ fn who_may_not_read_numbers_is_carried_beside_the_prover() {
 fn stays_on_tcp(segment: &Path, words: &str) {
     let stand = stand(segment, &[("GINNEL_VERBOSE", "1")]);
     let said = run(&stand, "half_close").stderr;
-    assert!(said.contains(words) && said.contains("stay on TCP"), "{words:?} is not among what is said: {said}");
+    assert!(
+        said.contains(words) && said.contains("stay on TCP"),
+        "{words:?} is not among what is said: {said}"
+    );
     assert_eq!(stand.report().ring_bytes(), 0);
 }
 
@@ -155,7 +163,11 @@ fn what_is_no_daemon_is_left_alone() {
     let _silent = UnixListener::bind(at("silent.sock")).expect("bound");
     stays_on_tcp(&at("silent.sock"), "nobody answers");
     // Numbers that make sense one by one, and memory that is none: fuzz/ has all others.
-    for (name, said) in [("hangs_up", &b""[..]), ("speaks", b"HTTP/1.1 400 Bad Request\r\n\r\n"), ("bare", &[0; 24])] {
+    for (name, said) in [
+        ("hangs_up", &b""[..]),
+        ("speaks", b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        ("bare", &[0; 24]),
+    ] {
         let listener = UnixListener::bind(at(&format!("{name}.sock"))).expect("bound");
         std::thread::spawn(move || {
             for joiner in listener.incoming() {
@@ -170,15 +182,21 @@ fn what_is_no_daemon_is_left_alone() {
 #[test]
 fn a_name_is_the_daemons_segment_where_it_serves_it() {
     if !is_root() {
-        return skip("a_name_is_the_daemons_segment_where_it_serves_it", "a /run of its own needs root");
+        return skip(
+            "a_name_is_the_daemons_segment_where_it_serves_it",
+            "a /run of its own needs root",
+        );
     }
     let daemon = Daemon::start("");
     let dir = daemon.place.dir().join("ginnel");
     // In a mount namespace of its own, where /run/ginnel is the daemon's.
     let ginnel = |args: &str| {
         let run = daemon.place.dir().join("run");
-        let script =
-            format!("mount -t tmpfs none /run && ln -s {} /run/ginnel && exec {} {args}", run.display(), build::ginnel().display());
+        let script = format!(
+            "mount -t tmpfs none /run && ln -s {} /run/ginnel && exec {} {args}",
+            run.display(),
+            build::ginnel().display()
+        );
         let mut command = Command::new("unshare");
         command
             .args(["-m", "sh", "-c", &script])
@@ -186,16 +204,35 @@ fn a_name_is_the_daemons_segment_where_it_serves_it() {
             .env_remove("GINNEL_SEGMENT")
             .env_remove("RUNTIME_DIRECTORY");
         let output = command.output().expect("unshare");
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
     };
     let segment = "run --segment t -- sh -c 'echo $GINNEL_SEGMENT'";
     assert_eq!(ginnel(segment).trim(), "/run/ginnel/t/host.sock");
     assert_eq!(ginnel("run --segment other -- sh -c 'echo $GINNEL_SEGMENT'").trim(), "other");
-    assert_eq!(ginnel("run -- sh -c 'echo $GINNEL_SEGMENT'").trim(), "", "never without being asked");
-    assert!(ginnel("segment create t --size 16M").contains("ginneld serves a segment of that name"));
-    assert_eq!(ginnel(segment).trim(), "/run/ginnel/t/host.sock", "also where there is a file of that name");
+    assert_eq!(
+        ginnel("run -- sh -c 'echo $GINNEL_SEGMENT'").trim(),
+        "",
+        "never without being asked"
+    );
+    assert!(
+        ginnel("segment create t --size 16M").contains("ginneld serves a segment of that name")
+    );
+    assert_eq!(
+        ginnel(segment).trim(),
+        "/run/ginnel/t/host.sock",
+        "also where there is a file of that name"
+    );
     let listed = ginnel("segment list");
-    assert!(listed.contains("/run/ginnel/t/host.sock") && listed.contains("64.0M") && listed.contains("16.0M"), "{listed}");
+    assert!(
+        listed.contains("/run/ginnel/t/host.sock")
+            && listed.contains("64.0M")
+            && listed.contains("16.0M"),
+        "{listed}"
+    );
     let removed = ginnel("segment remove /run/ginnel/t/host.sock --force");
     assert!(removed.contains("is not removed from here") && daemon.socket().exists(), "{removed}");
 }
@@ -205,7 +242,10 @@ fn a_name_is_the_daemons_segment_where_it_serves_it() {
 #[test]
 fn what_the_configuration_trusts_is_a_rule_of_the_programs() {
     if !is_root() {
-        return skip("what_the_configuration_trusts_is_a_rule_of_the_programs", "an /etc of its own needs root");
+        return skip(
+            "what_the_configuration_trusts_is_a_rule_of_the_programs",
+            "an /etc of its own needs root",
+        );
     }
     let daemon = Daemon::start("[segment.t.host]\ntrust = [\"10.0.0.7\", \"fd00::/64\"]\n");
     let (etc, config) = (daemon.place.dir().join("etc"), daemon.place.dir().join("ginneld.toml"));
@@ -222,7 +262,9 @@ fn what_the_configuration_trusts_is_a_rule_of_the_programs() {
             ginnel.display()
         );
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", &script]).env("GINNEL_DIR", daemon.place.dir().join("ginnel"));
+        command
+            .args(["-m", "sh", "-c", &script])
+            .env("GINNEL_DIR", daemon.place.dir().join("ginnel"));
         let output = command.env_remove("GINNEL_POLICY").output().expect("unshare");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()

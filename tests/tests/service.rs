@@ -21,7 +21,8 @@ fn host(what: &str) -> Option<Host> {
 /// Writes a unit of the host's.
 fn unit(host: &Host, name: &str, section: &str) {
     let text = format!("[Service]\n{section}\n");
-    std::fs::write(host.path(&format!("/etc/systemd/system/{name}.service")), text).expect("written");
+    std::fs::write(host.path(&format!("/etc/systemd/system/{name}.service")), text)
+        .expect("written");
     host.must("systemctl daemon-reload");
 }
 
@@ -58,19 +59,28 @@ fn a_service_is_switched_on_and_off() {
     let math = "/lib/x86_64-linux-gnu/libm.so.6";
     let edited = host.path("/etc/systemd/system/redis-server.service.d");
     std::fs::create_dir_all(&edited).expect("made");
-    std::fs::write(edited.join("override.conf"), format!("[Service]\nEnvironment=LD_PRELOAD={math} GINNEL_VERBOSE=1\n"))
-        .expect("written");
+    std::fs::write(
+        edited.join("override.conf"),
+        format!("[Service]\nEnvironment=LD_PRELOAD={math} GINNEL_VERBOSE=1\n"),
+    )
+    .expect("written");
     host.must("systemctl daemon-reload && systemctl start redis-server");
     let maps = "cat /proc/$(systemctl show --value -p MainPID redis-server)/maps";
     assert!(!host.said(maps).contains("libginnel_shim"));
 
     let said = host.said("ginnel service enable redis-server");
     assert!(said.contains("it runs; --now restarts it"), "{said}");
-    assert!(host.said("ginnel service status").contains("on, active, 0 of 1 process with the library; it was not started anew"));
+    assert!(
+        host.said("ginnel service status")
+            .contains("on, active, 0 of 1 process with the library; it was not started anew")
+    );
     let said = host.said("ginnel service enable --now redis-server");
     assert!(said.contains("1 of its 1 process have the library"), "{said}");
     let mapped = host.said(maps);
-    assert!(mapped.contains("libginnel_shim") && mapped.contains("libm.so"), "the other library is kept");
+    assert!(
+        mapped.contains("libginnel_shim") && mapped.contains("libm.so"),
+        "the other library is kept"
+    );
 
     let client = "GINNEL_REPORT=/tmp/report setpriv --reuid=redis --regid=redis --clear-groups \
         ginnel run -- redis-benchmark -n 20000 -c 4 -t set,get -q";
@@ -144,7 +154,10 @@ fn a_service_meets_another_user_in_a_segment_of_ginneld() {
         );
         assert_carried(&host.said("cat /tmp/reports/three"), 50);
     } else {
-        ginnel_tests::skip("a service that proves", &host.sh("journalctl -u ginnel-prover -n 3 -o cat").out);
+        ginnel_tests::skip(
+            "a service that proves",
+            &host.sh("journalctl -u ginnel-prover -n 3 -o cat").out,
+        );
     }
     // Without the segment, another user's client stays on TCP, and all is well.
     host.must(
@@ -170,7 +183,11 @@ fn what_cannot_be_served_is_refused_and_nothing_is_changed() {
     unit(&host, "foreign", "ExecStart=/bin/sleep 1000");
     std::fs::create_dir(host.path("/etc/systemd/system/foreign.service.d")).expect("made");
     std::fs::write(host.path(&drop_in("foreign")), "[Service]\nNice=1\n").expect("written");
-    unit(&host, "filtered", "ExecStart=/bin/sleep 1000\nSystemCallFilter=@system-service\nSystemCallFilter=~mknodat");
+    unit(
+        &host,
+        "filtered",
+        "ExecStart=/bin/sleep 1000\nSystemCallFilter=@system-service\nSystemCallFilter=~mknodat",
+    );
     for (name, why) in [
         ("filtered", "SystemCallFilter=mknodat to the unit"),
         ("absent", "there is no unit absent.service"),
@@ -190,10 +207,16 @@ fn what_cannot_be_served_is_refused_and_nothing_is_changed() {
     // A list of preloads that comes after ours, and does not have it.
     let folder = host.path("/etc/systemd/system/good.service.d");
     std::fs::create_dir_all(&folder).expect("made");
-    std::fs::write(folder.join("zzz.conf"), "[Service]\nEnvironment=LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6\n")
-        .expect("written");
+    std::fs::write(
+        folder.join("zzz.conf"),
+        "[Service]\nEnvironment=LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6\n",
+    )
+    .expect("written");
     let said = host.sh("systemctl daemon-reload; ginnel service enable good");
-    assert!(said.code == 1 && said.err.contains("comes after") && !host.path(&drop_in("good")).exists(), "{said}");
+    assert!(
+        said.code == 1 && said.err.contains("comes after") && !host.path(&drop_in("good")).exists(),
+        "{said}"
+    );
 }
 
 /// A service that does not start with the library gets back what it had.
@@ -210,7 +233,8 @@ fn a_service_that_does_not_start_with_it_runs_again_without() {
     assert_eq!(host.said("systemctl is-active picky").trim(), "active");
     assert!(!host.path(&drop_in("picky")).exists());
     // Nor one that starts, and ends within the second.
-    let script = "#!/bin/sh\ncase \"$LD_PRELOAD\" in *ginnel*) sleep 0.3; exit 1;; esac\nexec sleep 1000\n";
+    let script =
+        "#!/bin/sh\ncase \"$LD_PRELOAD\" in *ginnel*) sleep 0.3; exit 1;; esac\nexec sleep 1000\n";
     build::executable(&host.path("/usr/local/bin/later"), script.as_bytes());
     unit(&host, "later", "ExecStart=/usr/local/bin/later");
     host.must("systemctl start later");
@@ -235,9 +259,14 @@ fn a_library_in_a_closed_directory_is_refused() {
 #[test]
 fn where_no_systemd_runs_that_is_said() {
     let hide = ["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"];
-    let apart = |program: &Path, args: &[&str]| std::process::Command::new("unshare").args(hide).arg(program).args(args).output();
+    let apart = |program: &Path, args: &[&str]| {
+        std::process::Command::new("unshare").args(hide).arg(program).args(args).output()
+    };
     if !apart(Path::new("true"), &[]).is_ok_and(|done| done.status.success()) {
-        return ginnel_tests::skip("where no systemd runs", "unshare makes no mount namespace here");
+        return ginnel_tests::skip(
+            "where no systemd runs",
+            "unshare makes no mount namespace here",
+        );
     }
     let ginnel = build::ginnel();
     let output = apart(&ginnel, &["service", "enable", "redis-server"]).expect("it starts");

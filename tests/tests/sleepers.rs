@@ -25,7 +25,8 @@ fn sleepers(ways: &[&[(&str, &str)]], seeds: &Range<u64>, rounds: u32) {
     for way in ways {
         let stand = Stand::shimmed("sleepers", way);
         for seed in seeds.clone() {
-            let done = stand.run(stand.command(&program).args([seed.to_string(), rounds.to_string()]));
+            let done =
+                stand.run(stand.command(&program).args([seed.to_string(), rounds.to_string()]));
             assert!(done.success(), "{way:?}, seed {seed}: {done}");
         }
         assert!(stand.report().ring_bytes() > 0, "{way:?}: {:?}", stand.report());
@@ -50,7 +51,8 @@ fn nobody_is_forgotten_for_long() {
 #[test]
 fn poll_is_told_beside_a_receive() {
     let program = build::program("poll_beside_a_receive");
-    let stand = Stand::shimmed("poll-beside-a-receive", &[("GINNEL_CHAOS", "1:2"), ("GINNEL_SPIN", "0")]);
+    let stand =
+        Stand::shimmed("poll-beside-a-receive", &[("GINNEL_CHAOS", "1:2"), ("GINNEL_SPIN", "0")]);
     let done = stand.run(&mut stand.command(&program));
     assert!(done.success(), "{done}");
     assert!(stand.report().ring_bytes() > 0, "{:?}", stand.report());

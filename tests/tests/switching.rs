@@ -19,8 +19,17 @@ fn under_the_shim(name: &str, place: Place, settings: &[(&str, &str)], check: im
     let _permit = permit::cpu(2);
     let seed = seed();
     let chaos = format!("{seed}:2");
-    let settings = settings.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect();
-    let run = Run { name, place, settings: Some(settings), splice: false, seconds: SECONDS, workers: 2, seed };
+    let settings =
+        settings.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect();
+    let run = Run {
+        name,
+        place,
+        settings: Some(settings),
+        splice: false,
+        seconds: SECONDS,
+        workers: 2,
+        seed,
+    };
     let Some((summary, report)) = run.go() else {
         return;
     };
@@ -63,19 +72,34 @@ fn tokens() {
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn deaf_chaos() {
-    under_the_shim("deaf-chaos", Place::Loopback, &[("GINNEL_DEAF", "3"), ("GINNEL_CHAOS", "SEED")], switched_often);
+    under_the_shim(
+        "deaf-chaos",
+        Place::Loopback,
+        &[("GINNEL_DEAF", "3"), ("GINNEL_CHAOS", "SEED")],
+        switched_often,
+    );
 }
 
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn tiny_rings() {
-    under_the_shim("tiny-rings", Place::Loopback6, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")], |_| {});
+    under_the_shim(
+        "tiny-rings",
+        Place::Loopback6,
+        &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")],
+        |_| {},
+    );
 }
 
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn threads_tokens() {
-    under_the_shim("threads-tokens", Place::Threads, &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")], tokens_only);
+    under_the_shim(
+        "threads-tokens",
+        Place::Threads,
+        &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")],
+        tokens_only,
+    );
 }
 
 #[test]
@@ -87,7 +111,12 @@ fn namespaces() {
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn tokens_chaos_tiny_rings() {
-    let settings = [("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
+    let settings = [
+        ("GINNEL_TOKENS", "1"),
+        ("GINNEL_CHAOS", "SEED"),
+        ("GINNEL_RING", "4096"),
+        ("GINNEL_RING_MAX", "4096"),
+    ];
     under_the_shim("tokens-chaos-tiny-rings", Place::Loopback6, &settings, |report| {
         tokens_only(report);
         switched_often(report);
@@ -103,7 +132,12 @@ fn threads_chaos() {
 #[test]
 #[ignore = "test-all: as others here, in one more way"]
 fn namespaces_chaos() {
-    under_the_shim("namespaces-chaos", Place::Namespaces, &[("GINNEL_CHAOS", "SEED")], switched_often);
+    under_the_shim(
+        "namespaces-chaos",
+        Place::Namespaces,
+        &[("GINNEL_CHAOS", "SEED")],
+        switched_often,
+    );
 }
 
 /// The test itself is right: everything it demands holds on TCP, and it leaves nothing out.
@@ -111,7 +145,15 @@ fn namespaces_chaos() {
 fn plain_tcp_passes_and_every_call_is_made() {
     let _permit = permit::cpu(2);
     let seed = seed();
-    let run = |name, place| Run { name, place, settings: None, splice: true, seconds: SECONDS, workers: 2, seed };
+    let run = |name, place| Run {
+        name,
+        place,
+        settings: None,
+        splice: true,
+        seconds: SECONDS,
+        workers: 2,
+        seed,
+    };
     let mut summary = run("plain", Place::Loopback).go().expect("loopback is always there").0;
     summary += &run("plain-threads", Place::Threads).go().expect("loopback is always there").0;
     let usual = "sessions phases checkpoints read readv recv recvfrom recvmsg recvmmsg read_chk recv_chk recvfrom_chk peek peekmsg \
@@ -119,7 +161,10 @@ fn plain_tcp_passes_and_every_call_is_made() {
                  pselect poll_chk ppoll_chk epoll_wait epoll_pwait epoll_pwait2 level edge oneshot exclusive nested nested_poll \
                  several kept_level kept_edge mixed spin single pingpong short_read again_read";
     for counter in usual.split_whitespace() {
-        assert!(json::sum(&summary, counter) > 0, "seed {seed}: {counter} never happened: {summary}");
+        assert!(
+            json::sum(&summary, counter) > 0,
+            "seed {seed}: {counter} never happened: {summary}"
+        );
     }
 }
 
@@ -132,5 +177,8 @@ fn a_corrupted_byte_is_found() {
     command.args(["--seconds", "60", "--corrupt", "20000", "--seed", &seed().to_string()]);
     let done = stand.run(&mut command);
     assert!(!done.success(), "{done}");
-    assert!(done.stderr.contains("byte mismatch") && done.stderr.contains("(offset 20000) 1 differ"), "{done}");
+    assert!(
+        done.stderr.contains("byte mismatch") && done.stderr.contains("(offset 20000) 1 differ"),
+        "{done}"
+    );
 }

@@ -32,7 +32,17 @@ fn outcome(done: &Done) -> String {
 fn plain_command(stand: &Stand, seed: u64) -> Command {
     let mut command = stand.command(OPEN_MPI.launcher);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args(["--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "vader,self"]);
+    command.args([
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "--mca",
+        "pml",
+        "ob1",
+        "--mca",
+        "btl",
+        "vader,self",
+    ]);
     command.args(["--mca", "osc", "pt2pt", "-n", &ranks(seed).to_string()]);
     command
 }
@@ -153,7 +163,11 @@ fn ranks_of_two_segments_meet_over_tcp() {
         command.env("UCX_TLS", "ginnel,tcp,self").args(["sh", "-c", &script]);
         let done = stand.run(&mut command);
         // UCX says of endpoints that were closed while another was gone already, a line each.
-        let said = done.stdout.lines().filter(|line| !line.starts_with('[')).map(|line| format!("{line}\n"));
+        let said = done
+            .stdout
+            .lines()
+            .filter(|line| !line.starts_with('['))
+            .map(|line| format!("{line}\n"));
         assert!(done.success() && said.collect::<String>() == expected, "seed {seed}: {done}");
         assert_nothing_is_left(&stand);
     }
@@ -169,7 +183,8 @@ fn a_segment_that_is_too_small_is_said_to_be() {
         let name = format!("mpi-too-small-{}", library.name);
         let Some(program) = program_of(library, "mpi", &name) else { return };
         let stand = Stand::plain(&name).limit(Duration::from_secs(120));
-        let done = stand.run(ucx(&stand, library, 8).env("GINNEL_SIZE", "16777216").arg(program).arg("check"));
+        let done = stand
+            .run(ucx(&stand, library, 8).env("GINNEL_SIZE", "16777216").arg(program).arg("check"));
         assert!(!done.success() && done.stderr.contains("GINNEL_SIZE"), "{done}");
         assert_nothing_is_left(&stand);
     }
@@ -186,16 +201,26 @@ fn planted_faults_are_found() {
     let expected = plainly(&stand, &program, 3);
     for fault in ["order", "byte", "twice", "short"] {
         let done = stand.run(ucx(&stand, OPEN_MPI, ranks(3)).arg(&program).args(words(3, fault)));
-        let differ = outcome(&done).lines().zip(expected.lines()).filter(|(one, other)| one != other).count();
+        let differ = outcome(&done)
+            .lines()
+            .zip(expected.lines())
+            .filter(|(one, other)| one != other)
+            .count();
         assert!(differ > 0, "{fault}: {done}");
     }
 }
 
 /// A program on UCX, by the transport alone.
 fn calls(stand: &Stand, what: &str) -> Command {
-    let mut command = stand.command(build::program_with("ucx_calls", "ucx_calls", &["-lucp", "-lucs"]));
-    command.env("LD_PRELOAD", build::release_dir().join("libuct_ginnel.so")).env("GINNEL_DIR", stand.dir());
-    command.env("UCX_TLS", "ginnel").env("GINNEL_JOB_KEY", "000102030405060708090a0b0c0d0eff").arg(what);
+    let mut command =
+        stand.command(build::program_with("ucx_calls", "ucx_calls", &["-lucp", "-lucs"]));
+    command
+        .env("LD_PRELOAD", build::release_dir().join("libuct_ginnel.so"))
+        .env("GINNEL_DIR", stand.dir());
+    command
+        .env("UCX_TLS", "ginnel")
+        .env("GINNEL_JOB_KEY", "000102030405060708090a0b0c0d0eff")
+        .arg(what);
     command
 }
 

@@ -13,12 +13,19 @@ fn program(output: &str, library: &str, arguments: &[&str]) -> Option<(PathBuf, 
 }
 
 /// The same of another program than `uring`.
-fn program_of(name: &str, output: &str, library: &str, arguments: &[&str]) -> Option<(PathBuf, String)> {
+fn program_of(
+    name: &str,
+    output: &str,
+    library: &str,
+    arguments: &[&str],
+) -> Option<(PathBuf, String)> {
     if !Path::new("/usr/include/liburing.h").exists() {
         skip("io_uring", "liburing is not installed (Debian: liburing-dev)");
         return None;
     }
-    if std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").is_ok_and(|disabled| disabled.trim() != "0") {
+    if std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
+        .is_ok_and(|disabled| disabled.trim() != "0")
+    {
         skip("io_uring", "the kernel's setting io_uring_disabled forbids it");
         return None;
     }
@@ -78,7 +85,11 @@ fn of_files_first() {
 #[test]
 fn of_connections_unseen() {
     for how in ["kept0", "kept1", "kept2", "link", "drain", "registered", "own"] {
-        let Some((program, expected)) = program_of("uring_unseen", "uring-unseen", "-luring", &[how]) else { return };
+        let Some((program, expected)) =
+            program_of("uring_unseen", "uring-unseen", "-luring", &[how])
+        else {
+            return;
+        };
         let report = carried(&program, &[how], &[], &expected);
         assert!(report.ring_bytes() > 0, "{how}: no byte went through a ring before");
     }

@@ -65,7 +65,8 @@ fn exchange(policy: &str, capability: &str) -> Outcome {
     let server = root.start(server.args(["-c", SERVER]).arg(&port));
     root.wait_until(limit, "a server that listens", || port.exists());
 
-    let (inherited, ambient) = (format!("--inh-caps=+{capability}"), format!("--ambient-caps=+{capability}"));
+    let (inherited, ambient) =
+        (format!("--inh-caps=+{capability}"), format!("--ambient-caps=+{capability}"));
     let mut wrapper = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     if !capability.is_empty() {
         wrapper.extend([&*inherited, &*ambient]);
@@ -89,7 +90,10 @@ impl Outcome {
     /// The ring carried the messages, and each end woke the other.
     fn assert_carried(&self) {
         for (report, who) in self.reports.iter().zip(["root", "nobody"]) {
-            assert!(report.sum("ring_out") > 500 && report.sum("wakes_sent") > 50, "{who}: {report:?}");
+            assert!(
+                report.sum("ring_out") > 500 && report.sum("wakes_sent") > 50,
+                "{who}: {report:?}"
+            );
         }
     }
 

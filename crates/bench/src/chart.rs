@@ -123,7 +123,11 @@ impl Ruler {
             let steps = |v: f64, up: bool| {
                 let decade = 10f64.powf(v.log10().floor());
                 let near = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade);
-                let chosen = if up { near.iter().find(|n| **n >= v * 0.999) } else { near.iter().rev().find(|n| **n <= v * 1.001) };
+                let chosen = if up {
+                    near.iter().find(|n| **n >= v * 0.999)
+                } else {
+                    near.iter().rev().find(|n| **n <= v * 1.001)
+                };
                 chosen.copied().unwrap_or(v)
             };
             (self.low, self.high) = (steps(self.low, false), steps(self.high, true));
@@ -134,7 +138,9 @@ impl Ruler {
     fn place(&self, value: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
-            Scale::Log => (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
+            Scale::Log => {
+                (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
+            }
         };
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
@@ -148,7 +154,10 @@ impl Ruler {
                 while decade <= self.high {
                     let steps: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };
                     marks.extend(
-                        steps.iter().map(|step| step * decade).filter(|m| *m >= self.low * 0.999 && *m <= self.high * 1.001),
+                        steps
+                            .iter()
+                            .map(|step| step * decade)
+                            .filter(|m| *m >= self.low * 0.999 && *m <= self.high * 1.001),
                     );
                     decade *= 10.0;
                 }
@@ -157,7 +166,11 @@ impl Ruler {
             Scale::Linear => {
                 let rough = self.high / 5.0;
                 let decade = 10f64.powf(rough.log10().floor());
-                let step = [1.0, 2.0, 5.0, 10.0].iter().map(|s| s * decade).find(|s| *s >= rough).unwrap_or(rough);
+                let step = [1.0, 2.0, 5.0, 10.0]
+                    .iter()
+                    .map(|s| s * decade)
+                    .find(|s| *s >= rough)
+                    .unwrap_or(rough);
                 (0..).map(|i| f64::from(i) * step).take_while(|mark| *mark <= self.high).collect()
             }
         }
@@ -178,10 +191,17 @@ impl Chart {
     fn draw(&self, style: &str) -> String {
         let all = || self.series.iter().flat_map(|series| &series.points);
         // Long names have a line each.
-        let columns = if self.series.iter().any(|series| series.name.chars().count() > 28) { 1 } else { 2 };
+        let columns =
+            if self.series.iter().any(|series| series.name.chars().count() > 28) { 1 } else { 2 };
         let bottom = HEIGHT + GAP + self.series.len().div_ceil(columns) as f64 * LINE;
         let x = Ruler::new(self.x.scale, all().map(|p| p.x), LEFT, WIDTH - RIGHT);
-        let y = Ruler::new(self.y.scale, all().flat_map(|p| [p.low, p.y, p.high]), HEIGHT - BOTTOM, TOP).round();
+        let y = Ruler::new(
+            self.y.scale,
+            all().flat_map(|p| [p.low, p.y, p.high]),
+            HEIGHT - BOTTOM,
+            TOP,
+        )
+        .round();
         let mut svg = format!(
             "<svg class=\"chart\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {bottom}\" role=\"img\" font-family=\"system-ui, sans-serif\" \
              font-size=\"15\"><title>{}</title>{style}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{bottom}\"/>",
@@ -189,7 +209,11 @@ impl Chart {
         );
         for mark in y.marks() {
             let at = y.place(mark);
-            let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
+            let _ = write!(
+                svg,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+                WIDTH - RIGHT
+            );
             let _ = write!(
                 svg,
                 "<text class=\"mark\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -202,7 +226,11 @@ impl Chart {
         let mut last = f64::MIN;
         for mark in marks {
             let at = x.place(mark);
-            let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>", HEIGHT - BOTTOM);
+            let _ = write!(
+                svg,
+                "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
+                HEIGHT - BOTTOM
+            );
             // Where marks stand close, not each has its words.
             if at - last >= 62.0 {
                 last = at;
@@ -231,12 +259,23 @@ impl Chart {
             let dashes = DASHES[series.run % DASHES.len()];
             let line = |what: fn(&Point) -> f64| series.points.iter().map(move |p| (p.x, what(p)));
             let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
-                points.map(|(px, py)| format!("{:.1},{:.1}", x.place(px), y.place(py))).collect::<Vec<_>>().join(" ")
+                points
+                    .map(|(px, py)| format!("{:.1},{:.1}", x.place(px), y.place(py)))
+                    .collect::<Vec<_>>()
+                    .join(" ")
             };
             let point = if series.hollow { "hollow" } else { "point" };
             let band = path(&mut line(|p| p.high).chain(line(|p| p.low).rev()));
-            let _ = write!(svg, "<g class=\"c{}\"><polygon class=\"band\" points=\"{band}\"/>", series.colour % COLOURS.len());
-            let _ = write!(svg, "<polyline class=\"line\" stroke-dasharray=\"{dashes}\" points=\"{}\"/>", path(&mut line(|p| p.y)));
+            let _ = write!(
+                svg,
+                "<g class=\"c{}\"><polygon class=\"band\" points=\"{band}\"/>",
+                series.colour % COLOURS.len()
+            );
+            let _ = write!(
+                svg,
+                "<polyline class=\"line\" stroke-dasharray=\"{dashes}\" points=\"{}\"/>",
+                path(&mut line(|p| p.y))
+            );
             for p in &series.points {
                 let words = format!(
                     "{}, {}: {} ({} to {})",
@@ -255,7 +294,10 @@ impl Chart {
                 );
             }
             let (column, row) = (i % columns, i / columns);
-            let (at, down) = (LEFT + column as f64 * (WIDTH - LEFT - RIGHT) / columns as f64, HEIGHT + GAP + row as f64 * LINE);
+            let (at, down) = (
+                LEFT + column as f64 * (WIDTH - LEFT - RIGHT) / columns as f64,
+                HEIGHT + GAP + row as f64 * LINE,
+            );
             let _ = write!(
                 svg,
                 "<line class=\"line\" stroke-dasharray=\"{dashes}\" x1=\"{at:.1}\" x2=\"{:.1}\" y1=\"{down}\" y2=\"{down}\"/>\
@@ -263,7 +305,13 @@ impl Chart {
                 at + 26.0,
                 at + 13.0
             );
-            let _ = write!(svg, "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>", at + 32.0, down + 4.5, escape(&series.name));
+            let _ = write!(
+                svg,
+                "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                at + 32.0,
+                down + 4.5,
+                escape(&series.name)
+            );
         }
         svg + "</svg>"
     }
@@ -276,7 +324,8 @@ fn round(written: &str) -> String {
 
 /// The rules for the classes of a chart.
 pub fn style(dark: bool) -> String {
-    let (ground, ink, faint) = if dark { ("#16181c", "#e8e8e8", "#3a3d44") } else { ("#ffffff", "#1c1c1c", "#dcdcdc") };
+    let (ground, ink, faint) =
+        if dark { ("#16181c", "#e8e8e8", "#3a3d44") } else { ("#ffffff", "#1c1c1c", "#dcdcdc") };
     let mut css = format!(
         ".chart text{{fill:{ink}}}.chart .ground{{fill:{ground}}}.chart .grid{{stroke:{faint}}}.chart .line{{fill:none;stroke-width:2.2}}\
          .chart .band{{opacity:.16;stroke:none}}"
@@ -301,8 +350,10 @@ mod tests {
     use super::*;
 
     fn chart(scale: Scale, points: &[(f64, f64)]) -> Chart {
-        let axis = |label, scale| Axis { label, scale, write: |v| v.to_string(), marks: Vec::new() };
-        let points = points.iter().map(|&(x, y)| Point { x, y, low: y * 0.9, high: y * 1.1 }).collect();
+        let axis =
+            |label, scale| Axis { label, scale, write: |v| v.to_string(), marks: Vec::new() };
+        let points =
+            points.iter().map(|&(x, y)| Point { x, y, low: y * 0.9, high: y * 1.1 }).collect();
         let series = vec![Series { name: "a<b".into(), colour: 0, run: 0, hollow: false, points }];
         Chart { title: "t&t".into(), x: axis("x", Scale::Log), y: axis("y", scale), series }
     }
@@ -326,9 +377,18 @@ mod tests {
     #[test]
     fn odd_values_are_drawn_within_the_picture() {
         for scale in [Scale::Log, Scale::Linear] {
-            for points in [&[][..], &[(1.0, 5.0)], &[(1.0, 0.0), (2.0, 0.0)], &[(1.0, f64::NAN)], &[(1.0, 1e-9), (1e9, 1e12)]] {
+            for points in [
+                &[][..],
+                &[(1.0, 5.0)],
+                &[(1.0, 0.0), (2.0, 0.0)],
+                &[(1.0, f64::NAN)],
+                &[(1.0, 1e-9), (1e9, 1e12)],
+            ] {
                 let svg = chart(scale, points).to_svg();
-                assert!(!svg.contains("inf") && svg.contains("a&lt;b") && svg.contains("t&amp;t"), "{svg}");
+                assert!(
+                    !svg.contains("inf") && svg.contains("a&lt;b") && svg.contains("t&amp;t"),
+                    "{svg}"
+                );
                 assert_eq!(svg.matches("<circle").count(), points.len());
             }
         }

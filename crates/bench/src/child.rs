@@ -32,10 +32,16 @@ pub struct Process {
 
 impl Process {
     /// Starts a child; its standard error goes to `errors`. It must end before `deadline`.
-    pub fn start(name: &str, mut command: Command, errors: &Path, deadline: Instant) -> Result<Self> {
+    pub fn start(
+        name: &str,
+        mut command: Command,
+        errors: &Path,
+        deadline: Instant,
+    ) -> Result<Self> {
         let file = std::fs::File::create(errors)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
-        let (mut child, pid) = cleanup::spawn(&mut command).with_context(|| format!("starting {command:?}"))?;
+        let (mut child, pid) =
+            cleanup::spawn(&mut command).with_context(|| format!("starting {command:?}"))?;
         let output = child.stdout.take().context("no standard output")?;
         let (sender, events) = channel();
         std::thread::spawn(move || {
@@ -58,11 +64,15 @@ impl Process {
     /// it.
     pub fn told(&self, word: &str) -> Result<String> {
         match self.next()? {
-            Event::Line(line) => match line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' ')) {
-                Some(rest) => Ok(rest.trim().into()),
-                None => bail!("{} said {line:?} instead of {word:?} and more", self.name),
-            },
-            Event::Ended(_) => bail!("{} ended before it said {word:?}{}", self.name, self.complaint()),
+            Event::Line(line) => {
+                match line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' ')) {
+                    Some(rest) => Ok(rest.trim().into()),
+                    None => bail!("{} said {line:?} instead of {word:?} and more", self.name),
+                }
+            }
+            Event::Ended(_) => {
+                bail!("{} ended before it said {word:?}{}", self.name, self.complaint())
+            }
         }
     }
 
@@ -104,7 +114,9 @@ impl Process {
                 Event::Ended(Err(error)) => return Err(error.into()),
                 Event::Ended(Ok(status)) if !status.success() => {
                     let last = text.lines().next_back().unwrap_or_default();
-                    let complaint = Some(self.complaint()).filter(|text| !text.is_empty()).unwrap_or_else(|| format!(": {last}"));
+                    let complaint = Some(self.complaint())
+                        .filter(|text| !text.is_empty())
+                        .unwrap_or_else(|| format!(": {last}"));
                     bail!("{}: {status}{complaint}", self.name)
                 }
                 Event::Ended(Ok(_)) => return Ok(text),
@@ -116,7 +128,9 @@ impl Process {
     pub fn until(&self, ready: impl Fn(i32) -> bool) -> Result<()> {
         while !ready(self.pid.as_raw_pid()) {
             match self.events.try_recv() {
-                Ok(Event::Ended(_)) | Err(TryRecvError::Disconnected) => bail!("{} ended too early{}", self.name, self.complaint()),
+                Ok(Event::Ended(_)) | Err(TryRecvError::Disconnected) => {
+                    bail!("{} ended too early{}", self.name, self.complaint())
+                }
                 Ok(Event::Line(_)) | Err(TryRecvError::Empty) => {}
             }
             if Instant::now() >= self.deadline {
@@ -145,7 +159,10 @@ impl Process {
 
     fn complaint(&self) -> String {
         let text = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        text.lines().rev().find(|line| !line.is_empty()).map_or_else(String::new, |line| format!(": {line}"))
+        text.lines()
+            .rev()
+            .find(|line| !line.is_empty())
+            .map_or_else(String::new, |line| format!(": {line}"))
     }
 
     /// The stacks of all threads, from gdb where there is one.
@@ -156,7 +173,9 @@ impl Process {
             .stdin(Stdio::null())
             .output();
         match gdb {
-            Ok(output) => format!("{} (pid {pid}):\n{}", self.name, String::from_utf8_lossy(&output.stdout)),
+            Ok(output) => {
+                format!("{} (pid {pid}):\n{}", self.name, String::from_utf8_lossy(&output.stdout))
+            }
             Err(error) => format!("{} (pid {pid}): no gdb: {error}", self.name),
         }
     }
@@ -197,7 +216,10 @@ fn forward_lines(output: ChildStdout, mut forward: impl FnMut(String)) {
 /// The values of a result line; none of another.
 pub fn parse(line: &str) -> Values {
     let pairs = line.strip_prefix("result ").unwrap_or_default().split_whitespace();
-    pairs.filter_map(|pair| pair.split_once('=')).filter_map(|(k, v)| Some((k.into(), v.parse().ok()?))).collect()
+    pairs
+        .filter_map(|pair| pair.split_once('='))
+        .filter_map(|(k, v)| Some((k.into(), v.parse().ok()?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -213,11 +235,13 @@ mod tests {
 
     #[test]
     fn a_child_that_hangs_is_reported_and_killed() {
-        let errors = std::env::temp_dir().join(format!("ginnel-bench-child-{}", std::process::id()));
+        let errors =
+            std::env::temp_dir().join(format!("ginnel-bench-child-{}", std::process::id()));
         let mut command = Command::new("sleep");
         command.arg("60");
         let began = Instant::now();
-        let child = Process::start("sleep", command, &errors, began + Duration::from_millis(50)).unwrap();
+        let child =
+            Process::start("sleep", command, &errors, began + Duration::from_millis(50)).unwrap();
         assert!(child.result().unwrap_err().is::<TimedOut>());
         drop(child);
         assert!(began.elapsed() < Duration::from_secs(30));

@@ -19,7 +19,8 @@ struct Debts {
     undo: Vec<Undo>,
 }
 
-static DEBTS: Mutex<Debts> = Mutex::new(Debts { stopping: false, children: Vec::new(), undo: Vec::new() });
+static DEBTS: Mutex<Debts> =
+    Mutex::new(Debts { stopping: false, children: Vec::new(), undo: Vec::new() });
 
 fn debts() -> MutexGuard<'static, Debts> {
     DEBTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -95,9 +96,12 @@ pub fn all() {
     }
     while let Some(undo) = debts.undo.pop() {
         let _ = match undo {
-            Undo::Run(command) => {
-                Command::new(&command[0]).args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status().map(drop)
-            }
+            Undo::Run(command) => Command::new(&command[0])
+                .args(&command[1..])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .map(drop),
             Undo::Remove(folder) => std::fs::remove_dir_all(folder),
         };
     }

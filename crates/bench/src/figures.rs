@@ -52,9 +52,15 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_and_their_unit() {
-        assert_eq!([si(1234.0, "B/s"), si(9.876e9, "B/s"), si(12.0, "")], ["1.23 kB/s", "9.88 GB/s", "12.0"]);
+        assert_eq!(
+            [si(1234.0, "B/s"), si(9.876e9, "B/s"), si(12.0, "")],
+            ["1.23 kB/s", "9.88 GB/s", "12.0"]
+        );
         assert_eq!([time(394.2), time(23_400.0), time(1.5e9)], ["394 ns", "23.4 µs", "1.50 s"]);
         assert_eq!([percent(0.0123), percent(1.5)], ["1.23 %", "150 %"]);
-        assert_eq!([bytes(64), bytes(1500), bytes(4096), bytes(1 << 20)], ["64 B", "1500 B", "4 KiB", "1 MiB"]);
+        assert_eq!(
+            [bytes(64), bytes(1500), bytes(4096), bytes(1 << 20)],
+            ["64 B", "1500 B", "4 KiB", "1 MiB"]
+        );
     }
 }

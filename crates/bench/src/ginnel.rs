@@ -47,7 +47,16 @@ impl Ginnel {
         let cargo = std::env::var_os("CARGO");
         if let (None, true, Some(cargo)) = (&given, build, cargo) {
             let status = Command::new(cargo)
-                .args(["build", "--release", "--quiet", "-p", "ginnel-cli", "-p", "ginnel-shim", "--target-dir"])
+                .args([
+                    "build",
+                    "--release",
+                    "--quiet",
+                    "-p",
+                    "ginnel-cli",
+                    "-p",
+                    "ginnel-shim",
+                    "--target-dir",
+                ])
                 .arg(target)
                 .status()?;
             ensure!(status.success(), "building ginnel failed");
@@ -60,7 +69,11 @@ impl Ginnel {
     /// The command in the folder of this program: where both are installed.
     pub fn beside() -> Result<Self> {
         let command = std::env::current_exe()?.with_file_name("ginnel");
-        ensure!(command.exists(), "no {}: ginnel and ginnel-bench belong into one folder", command.display());
+        ensure!(
+            command.exists(),
+            "no {}: ginnel and ginnel-bench belong into one folder",
+            command.display()
+        );
         Ok(Self { command, segment: String::new(), directory: None })
     }
 
@@ -70,7 +83,11 @@ impl Ginnel {
         let folder = folder.canonicalize().with_context(|| format!("no {}", folder.display()))?;
         let command = folder.join("ginnel");
         for needed in [&command, &folder.join("libginnel_shim.so")] {
-            ensure!(needed.exists(), "no {}: both ginnel and libginnel_shim.so are needed", needed.display());
+            ensure!(
+                needed.exists(),
+                "no {}: both ginnel and libginnel_shim.so are needed",
+                needed.display()
+            );
         }
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.into() } else { std::env::temp_dir() };
@@ -97,8 +114,16 @@ impl Ginnel {
         let name = format!("bench-{}", std::process::id());
         let command = self.command.to_str().context("the path of ginnel is not UTF-8")?;
         cleanup::later([command, "segment", "remove", &name]);
-        let output = Command::new(command).args(["segment", "create", &name]).args(options).envs(self.environment()).output()?;
-        ensure!(output.status.success(), "ginnel segment create: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let output = Command::new(command)
+            .args(["segment", "create", &name])
+            .args(options)
+            .envs(self.environment())
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "ginnel segment create: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
         self.segment = name;
         Ok(())
     }
@@ -106,7 +131,8 @@ impl Ginnel {
     /// The start of a command line that runs a program under Ginnel, in the default segment or in
     /// that of this bench.
     pub fn run(&self, own_segment: bool) -> Result<Vec<&str>> {
-        let mut line = vec![self.command.to_str().context("the path of ginnel is not UTF-8")?, "run"];
+        let mut line =
+            vec![self.command.to_str().context("the path of ginnel is not UTF-8")?, "run"];
         if own_segment {
             ensure!(!self.segment.is_empty(), "the segment of this bench was not made");
             line.extend(["--segment", &self.segment]);
@@ -117,7 +143,13 @@ impl Ginnel {
 
     /// `ginnel status --json`, for a program that hangs.
     pub fn status(&self) -> String {
-        match Command::new("timeout").arg("10").arg(&self.command).args(["status", "--json"]).envs(self.environment()).output() {
+        match Command::new("timeout")
+            .arg("10")
+            .arg(&self.command)
+            .args(["status", "--json"])
+            .envs(self.environment())
+            .output()
+        {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
             Err(error) => format!("ginnel status: {error}"),
         }

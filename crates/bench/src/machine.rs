@@ -39,10 +39,15 @@ impl Machine {
         Self {
             cpu: field(&cpuinfo, "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            virtual_machine: field(&cpuinfo, "flags").is_some_and(|flags| flags.contains(" hypervisor")),
+            virtual_machine: field(&cpuinfo, "flags")
+                .is_some_and(|flags| flags.contains(" hypervisor")),
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
             memory_kb: memory.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
-            load: read("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0.0),
+            load: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0.0),
             date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             commit: commit(repository),
         }
@@ -70,7 +75,8 @@ impl Load {
     /// have taken `machines` ticks.
     pub fn now(machines: u64) -> Self {
         let numbers = |text: &str, from, to| -> u64 {
-            let fields = text.split_whitespace().enumerate().filter(|(i, _)| (from..=to).contains(i));
+            let fields =
+                text.split_whitespace().enumerate().filter(|(i, _)| (from..=to).contains(i));
             fields.filter_map(|(_, field)| field.parse::<u64>().ok()).sum()
         };
         let stat = read("/proc/stat");
@@ -96,10 +102,16 @@ impl Load {
 /// # Errors
 /// Where there is no such process.
 pub fn ticks(pid: u32) -> Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("there is no process {pid}"))?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("there is no process {pid}"))?;
     // After the name in brackets: state is field 0, utime and stime are 11 and 12.
     let (_, fields) = stat.rsplit_once(')').context("no name in brackets")?;
-    Ok(fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
+    Ok(fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum())
 }
 
 /// CPU time of the threads that a process has now, in nanoseconds (`/proc/PID/task/TID/schedstat`,
@@ -108,12 +120,22 @@ pub fn ticks(pid: u32) -> Result<u64> {
 /// # Errors
 /// Where there is no such process, or the kernel does not say.
 pub fn cpu_ns(pid: u32) -> Result<u64> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("there is no process {pid}"))?;
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .with_context(|| format!("there is no process {pid}"))?;
     // A thread may end in between.
     let spent = |thread: std::fs::DirEntry| -> Option<u64> {
-        std::fs::read_to_string(thread.path().join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+        std::fs::read_to_string(thread.path().join("schedstat"))
+            .ok()?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
     };
-    threads.filter_map(Result::ok).filter_map(spent).reduce(|sum, more| sum + more).context("this kernel has no schedstat")
+    threads
+        .filter_map(Result::ok)
+        .filter_map(spent)
+        .reduce(|sum, more| sum + more)
+        .context("this kernel has no schedstat")
 }
 
 fn read(path: &str) -> String {
@@ -128,6 +150,8 @@ fn commit(repository: &Path) -> String {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let dirty = git(&["status", "--porcelain", "-uno"]).is_some_and(|changes| !changes.is_empty());
-    git(&["rev-parse", "--short", "HEAD"])
-        .map_or_else(|| std::env::var("GINNEL_COMMIT").unwrap_or_default(), |c| if dirty { c + "+" } else { c })
+    git(&["rev-parse", "--short", "HEAD"]).map_or_else(
+        || std::env::var("GINNEL_COMMIT").unwrap_or_default(),
+        |c| if dirty { c + "+" } else { c },
+    )
 }

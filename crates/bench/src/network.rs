@@ -28,7 +28,9 @@ impl Network {
         }
         ip(&format!("-n {bridge} link add br0 type bridge"))?;
         ip(&format!("-n {bridge} link set br0 up"))?;
-        for (namespace, port, address) in [(&server, "p0", Self::SERVER), (&client, "p1", "10.213.77.2")] {
+        for (namespace, port, address) in
+            [(&server, "p0", Self::SERVER), (&client, "p1", "10.213.77.2")]
+        {
             ip(&format!("-n {bridge} link add {port} type veth peer name eth0 netns {namespace}"))?;
             ip(&format!("-n {bridge} link set {port} master br0 up"))?;
             ip(&format!("-n {namespace} addr add {address}/24 dev eth0"))?;
@@ -44,8 +46,13 @@ impl Network {
 }
 
 fn ip(arguments: &str) -> Result<()> {
-    let output = Command::new("ip").args(arguments.split(' ')).output().context("running ip (iproute2)")?;
-    ensure!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let output =
+        Command::new("ip").args(arguments.split(' ')).output().context("running ip (iproute2)")?;
+    ensure!(
+        output.status.success(),
+        "ip {arguments}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(())
 }
 
@@ -54,7 +61,9 @@ fn remove_stale() {
     let Ok(output) = Command::new("ip").args(["netns", "list"]).output() else {
         return;
     };
-    for name in String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.split(' ').next()) {
+    for name in
+        String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.split(' ').next())
+    {
         let owner = name.strip_prefix("gnlbench-").and_then(|rest| rest.split('-').next());
         if owner.is_some_and(|pid| !std::path::Path::new("/proc").join(pid).exists()) {
             let _ = ip(&format!("netns del {name}"));

@@ -19,7 +19,9 @@ impl Spread {
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
         let (min, max) =
-            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (value.min(min), value.max(max)));
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| {
+                (value.min(min), value.max(max))
+            });
         Some(Self { median: median(&values)?, min, max })
     }
 }

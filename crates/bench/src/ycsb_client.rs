@@ -95,17 +95,25 @@ impl Zipfian {
 
     fn new(records: u64) -> Self {
         let zeta_of_two = 1.0 + 0.5_f64.powf(Self::THETA);
-        let eta = (1.0 - (2.0 / Self::NUMBERS).powf(1.0 - Self::THETA)) / (1.0 - zeta_of_two / Self::ZETA);
+        let eta = (1.0 - (2.0 / Self::NUMBERS).powf(1.0 - Self::THETA))
+            / (1.0 - zeta_of_two / Self::ZETA);
         Self { eta, records }
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank below 2^34")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank below 2^34"
+    )]
     fn rank(&self, unit: f64) -> u64 {
         let scaled = unit * Self::ZETA;
         match scaled {
             _ if scaled < 1.0 => 0,
             _ if scaled < 1.0 + 0.5_f64.powf(Self::THETA) => 1,
-            _ => (Self::NUMBERS * (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - Self::THETA))) as u64,
+            _ => {
+                (Self::NUMBERS * (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - Self::THETA)))
+                    as u64
+            }
         }
     }
 
@@ -159,13 +167,15 @@ fn load(place: &Place) -> Result<()> {
 
 fn run(run: &Run) -> Result<String> {
     let mut client = Client::connect(&run.place.address)?;
-    let (zipfian, mut random) = (Zipfian::new(run.place.records), SmallRng::seed_from_u64(run.seed));
+    let (zipfian, mut random) =
+        (Zipfian::new(run.place.records), SmallRng::seed_from_u64(run.seed));
     let (mut reads, mut updates) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
     let (mut misses, mut failed, mut done) = (0, 0, 0.0);
     let tick = run.rate.map(|rate| 1.0 / rate);
     let begun = Instant::now();
     let phase = tick.unwrap_or(0.0) * random.random::<f64>();
-    let (warm, over) = (Duration::from_secs_f64(run.warmup), Duration::from_secs_f64(run.warmup + run.seconds));
+    let (warm, over) =
+        (Duration::from_secs_f64(run.warmup), Duration::from_secs_f64(run.warmup + run.seconds));
     let (mut counted, mut before) = (None, client.counts());
     loop {
         if let Some(tick) = tick {
@@ -198,12 +208,20 @@ fn run(run: &Run) -> Result<String> {
             break;
         }
     }
-    let (seconds, counts) = (counted.map_or(0.0, |from| from.elapsed().as_secs_f64()), client.counts());
+    let (seconds, counts) =
+        (counted.map_or(0.0, |from| from.elapsed().as_secs_f64()), client.counts());
     let (direct, asked) = (counts.direct - before.direct, counts.asked - before.asked);
-    let mut text = format!("seconds {seconds}\nmisses {misses}\nfailed {failed}\ndirect {direct}\nasked {asked}\n");
+    let mut text = format!(
+        "seconds {seconds}\nmisses {misses}\nfailed {failed}\ndirect {direct}\nasked {asked}\n"
+    );
     for (what, histogram) in [("read", &reads), ("update", &updates)] {
         for value in histogram.iter_recorded() {
-            writeln!(text, "{what} {} {}", value.value_iterated_to(), value.count_since_last_iteration())?;
+            writeln!(
+                text,
+                "{what} {} {}",
+                value.value_iterated_to(),
+                value.count_since_last_iteration()
+            )?;
         }
     }
     Ok(text)
@@ -247,7 +265,15 @@ mod tests {
         let record = encode(&mut SmallRng::seed_from_u64(2));
         let fields = decode(&record).expect("whole");
         assert_eq!(fields.len(), FIELDS);
-        assert!(fields.iter().all(|(name, content)| name.starts_with("field") && content.len() == FIELD));
-        assert!((1..record.len()).filter(|len| !len.is_multiple_of(8 + 6 + FIELD)).all(|len| decode(&record[..len]).is_none()));
+        assert!(
+            fields
+                .iter()
+                .all(|(name, content)| name.starts_with("field") && content.len() == FIELD)
+        );
+        assert!(
+            (1..record.len())
+                .filter(|len| !len.is_multiple_of(8 + 6 + FIELD))
+                .all(|len| decode(&record[..len]).is_none())
+        );
     }
 }

@@ -37,7 +37,11 @@ impl Drop for Server {
 
 fn pinned(cpu: &str, program: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["60", "taskset", "-c", cpu, program]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["60", "taskset", "-c", cpu, program])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -75,7 +79,19 @@ fn ours(transport: &str, pattern: &str, size: &str, column: &str) -> Ours {
     let out = folder.path().join("run");
     let mut command = Command::new(ginnel_tests::build::release_dir().join("ginnel-bench"));
     command
-        .args(["--transport", transport, "--pattern", pattern, "--sizes", size, "--rounds", "1", "--seconds", "0.2", "--out"])
+        .args([
+            "--transport",
+            transport,
+            "--pattern",
+            pattern,
+            "--sizes",
+            size,
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.2",
+            "--out",
+        ])
         .arg(&out);
     let output = command.stdin(Stdio::null()).output().expect("ginnel-bench starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -117,11 +133,16 @@ fn agree(what: &str, theirs: impl Fn() -> f64, ours: impl Fn() -> Ours) {
 }
 
 fn is_there(program: &str) -> bool {
-    let found =
-        Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|output| output.status.success());
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output()
+        .is_ok_and(|output| output.status.success());
     let two = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
     if !found || !two {
-        ginnel_tests::skip("agreement of ginnel bench with others", &format!("{program} and two processors are needed"));
+        ginnel_tests::skip(
+            "agreement of ginnel bench with others",
+            &format!("{program} and two processors are needed"),
+        );
     }
     found && two
 }
@@ -137,13 +158,24 @@ fn latency_is_netpipes() {
         let folder = tempfile::tempdir().expect("a directory");
         let port = free_port();
         let options = ["-P", &port, "-l", "64", "-u", "64", "-p", "0"];
-        let _server = Server(pinned("0", "NPtcp").args(options).current_dir(folder.path()).spawn().expect("NPtcp starts"));
+        let _server = Server(
+            pinned("0", "NPtcp")
+                .args(options)
+                .current_dir(folder.path())
+                .spawn()
+                .expect("NPtcp starts"),
+        );
         let mut command = pinned("1", "NPtcp");
-        command.args(["-h", "127.0.0.1"]).args(options).args(["-o", "result"]).current_dir(folder.path());
+        command
+            .args(["-h", "127.0.0.1"])
+            .args(options)
+            .args(["-o", "result"])
+            .current_dir(folder.path());
         client(command);
         let text = std::fs::read_to_string(folder.path().join("result")).expect("NetPIPE's result");
         // Bytes, Mbit/s, and seconds one way.
-        let seconds: f64 = text.split_whitespace().nth(2).expect("three columns").parse().expect("a number");
+        let seconds: f64 =
+            text.split_whitespace().nth(2).expect("three columns").parse().expect("a number");
         1e9 * seconds
     };
     agree("half a round trip of 64 B, ns", theirs, || ours("tcp", "latency", "64", "mean_ns"));
@@ -159,7 +191,9 @@ fn latency_is_sockperfs() {
     let theirs = || {
         let port = free_port();
         let to = ["--tcp", "-i", "127.0.0.1", "-p", &port];
-        let _server = Server(pinned("0", "sockperf").arg("server").args(to).spawn().expect("sockperf starts"));
+        let _server = Server(
+            pinned("0", "sockperf").arg("server").args(to).spawn().expect("sockperf starts"),
+        );
         let mut command = pinned("1", "sockperf");
         command.arg("ping-pong").args(to).args(["-m", "64", "-t", "1"]);
         let text = String::from_utf8(client(command).stdout).expect("text");
@@ -207,9 +241,15 @@ fn latency_of_unix_sockets_is_pythons() {
             command
         };
         let _server = Server(end("0", "server").spawn().expect("Python starts"));
-        String::from_utf8(client(end("1", "client")).stdout).expect("text").trim().parse().expect("a number")
+        String::from_utf8(client(end("1", "client")).stdout)
+            .expect("text")
+            .trim()
+            .parse()
+            .expect("a number")
     };
-    agree("half a round trip of 64 B over a Unix socket, ns", theirs, || ours("unix", "latency", "64", "mean_ns"));
+    agree("half a round trip of 64 B over a Unix socket, ns", theirs, || {
+        ours("unix", "latency", "64", "mean_ns")
+    });
 }
 
 #[test]
@@ -221,11 +261,26 @@ fn bandwidth_is_iperf3s() {
     }
     let theirs = || {
         let port = free_port();
-        let _server = Server(pinned("0", "iperf3").args(["-s", "-1", "-p", &port]).spawn().expect("iperf3 starts"));
+        let _server = Server(
+            pinned("0", "iperf3").args(["-s", "-1", "-p", &port]).spawn().expect("iperf3 starts"),
+        );
         let mut command = pinned("1", "iperf3");
         // Without the first second: until the receiver's buffer has grown beyond the caches, a
         // stream is up to five times as fast.
-        command.args(["-c", "127.0.0.1", "-p", &port, "-t", "1", "-O", "1", "-l", "64K", "-N", "--json"]);
+        command.args([
+            "-c",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-t",
+            "1",
+            "-O",
+            "1",
+            "-l",
+            "64K",
+            "-N",
+            "--json",
+        ]);
         let output = client(command);
         let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         result["end"]["sum_received"]["bits_per_second"].as_f64().expect("a number") / 8.0

@@ -16,7 +16,12 @@ fn bench() -> Command {
     ginnel_tests::permit::of_this_test();
     // Beside what was built for release: its `ginnel` starts the programs.
     let mut command = Command::new(ginnel_tests::build::ginnel());
-    command.arg("bench").env_remove("GINNEL_SEGMENT").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("bench")
+        .env_remove("GINNEL_SEGMENT")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -48,7 +53,11 @@ fn finish(child: Child) -> Output {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// A line of samples.csv by the names of the columns.
@@ -74,15 +83,28 @@ fn is_carried_at_length(options: &[&str]) -> Result<(), String> {
     let mut said = String::new();
     for seconds in ["1", "4", "16"] {
         let out = folder.path().join(seconds);
-        let ways = ["--transport", "ginnel", "--rounds", "1", "--pin", "none", "--seconds", seconds, "--out"];
+        let ways = [
+            "--transport",
+            "ginnel",
+            "--rounds",
+            "1",
+            "--pin",
+            "none",
+            "--seconds",
+            seconds,
+            "--out",
+        ];
         let output = run(bench().args(options).args(ways).arg(&out));
         if !output.status.success() {
             return Err(text(&output));
         }
         let samples = samples(&out);
         let crowded = |sample: &Sample| sample["pattern"] == "nginx" && sample["x"] == "1024";
-        let by_ring = |sample: &Sample| sample["ring_share"].parse::<f64>().is_ok_and(|share| share > 0.0);
-        if !samples.is_empty() && samples.iter().all(|sample| is_carried(sample) || crowded(sample) && by_ring(sample)) {
+        let by_ring =
+            |sample: &Sample| sample["ring_share"].parse::<f64>().is_ok_and(|share| share > 0.0);
+        if !samples.is_empty()
+            && samples.iter().all(|sample| is_carried(sample) || crowded(sample) && by_ring(sample))
+        {
             return Ok(());
         }
         said = format!("{samples:?}");
@@ -97,7 +119,10 @@ fn nothing_is_left_of(pid: u32) {
     for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
         assert!(!folder.join(format!("ginnel-bench-{pid}")).exists());
     }
-    let segments = Command::new(ginnel_tests::build::ginnel()).args(["segment", "list"]).output().expect("ginnel");
+    let segments = Command::new(ginnel_tests::build::ginnel())
+        .args(["segment", "list"])
+        .output()
+        .expect("ginnel");
     assert!(!String::from_utf8_lossy(&segments.stdout).contains(&format!("bench-{pid}")));
 }
 
@@ -106,14 +131,27 @@ fn nothing_is_left_of(pid: u32) {
 fn every_pattern_is_measured_over_every_transport_and_the_report_is_drawn() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
-    let options = ["--rounds", "2", "--seconds", "0.05", "--sizes", "64,64K", "--pin", "none", "--name", "<b>me</b>", "--out"];
+    let options = [
+        "--rounds",
+        "2",
+        "--seconds",
+        "0.05",
+        "--sizes",
+        "64,64K",
+        "--pin",
+        "none",
+        "--name",
+        "<b>me</b>",
+        "--out",
+    ];
     let output = run(bench().args(options).arg(&out));
     assert!(output.status.success(), "{}", text(&output));
     let samples = samples(&out);
     let root = rustix::process::geteuid().is_root();
     for sample in &samples {
         // vsock's loopback and namespaces are not to be had everywhere.
-        let wanted = sample["transport"] != "vsock" && (root || !sample["transport"].ends_with("veth"));
+        let wanted =
+            sample["transport"] != "vsock" && (root || !sample["transport"].ends_with("veth"));
         let measured = sample["value"].parse::<f64>().is_ok_and(|value| value > 0.0);
         assert!(measured || !wanted, "{sample:?}");
         assert!(measured == sample["error"].is_empty(), "failed or measured: {sample:?}");
@@ -136,7 +174,8 @@ fn every_pattern_is_measured_over_every_transport_and_the_report_is_drawn() {
         found.dedup();
         assert_eq!(found.len(), transports, "{pattern}: {found:?}");
     }
-    let ginnel = |sample: &&Sample| sample["pattern"] == "latency" && sample["transport"] == "ginnel";
+    let ginnel =
+        |sample: &&Sample| sample["pattern"] == "latency" && sample["transport"] == "ginnel";
     assert_eq!(samples.iter().filter(ginnel).count(), 4);
     if !samples.iter().filter(ginnel).all(is_carried) {
         is_carried_at_length(&["--pattern", "latency", "--sizes", "64,64K"]).unwrap();
@@ -156,7 +195,10 @@ fn in_a_browser(out: &Path) {
     })";
     let Some(mut browser) = Browser::start() else { return };
     browser.open(&format!("file://{}", out.join("report.html").display()));
-    assert_eq!(browser.ask("document.querySelector('h1').textContent"), "Transports compared on <b>me</b>");
+    assert_eq!(
+        browser.ask("document.querySelector('h1').textContent"),
+        "Transports compared on <b>me</b>"
+    );
     for chart in [
         "latency",
         "latency-tails",
@@ -183,17 +225,31 @@ fn in_a_browser(out: &Path) {
         );
         let ground = browser.ask("getComputedStyle(document.body).backgroundColor");
         assert_eq!(ground, if scheme == "dark" { "rgb(22, 24, 28)" } else { "rgb(255, 255, 255)" });
-        assert_eq!(ground, browser.ask("getComputedStyle(document.querySelector('.ground')).fill"), "{scheme}: the charts'");
+        assert_eq!(
+            ground,
+            browser.ask("getComputedStyle(document.querySelector('.ground')).fill"),
+            "{scheme}: the charts'"
+        );
         if let Some(directory) = std::env::var_os("GINNEL_SHOTS") {
-            let shot = browser.call("Page.captureScreenshot", serde_json::json!({"captureBeyondViewport": true}))["data"].clone();
+            let shot = browser
+                .call("Page.captureScreenshot", serde_json::json!({"captureBeyondViewport": true}))
+                ["data"]
+                .clone();
             let file = Path::new(&directory).join(format!("bench-{width}-{scheme}.png.base64"));
             std::fs::write(file, shot.as_str().expect("base64")).expect("written");
         }
     }
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
-    assert!(browser.requests().all(|url| url.starts_with("file://")), "{:?}", browser.requests().collect::<Vec<_>>());
+    assert!(
+        browser.requests().all(|url| url.starts_with("file://")),
+        "{:?}",
+        browser.requests().collect::<Vec<_>>()
+    );
     // A chart alone, which brings its colours.
-    browser.call("Page.navigate", serde_json::json!({"url": format!("file://{}", out.join("charts/latency.svg").display())}));
+    browser.call(
+        "Page.navigate",
+        serde_json::json!({"url": format!("file://{}", out.join("charts/latency.svg").display())}),
+    );
     browser.wait(
         "document.querySelector('.c2 .line') && getComputedStyle(document.querySelector('.c2 .line')).stroke === 'rgb(194, 84, 0)'",
     );
@@ -205,13 +261,24 @@ fn in_a_browser(out: &Path) {
 fn real_programs_are_measured_plainly_and_with_ginnel() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
-    let output =
-        run(bench().args(["--apps", "--pattern", "paused", "--rounds", "1", "--transport", "ginnel,tcp", "--out"]).arg(&out));
+    let output = run(bench()
+        .args([
+            "--apps",
+            "--pattern",
+            "paused",
+            "--rounds",
+            "1",
+            "--transport",
+            "ginnel,tcp",
+            "--out",
+        ])
+        .arg(&out));
     let said = text(&output);
     assert!(output.status.success(), "{said}");
     let samples = samples(&out);
     for program in ["netpipe", "sockperf", "iperf3", "nginx", "redis", "memcached", "copy"] {
-        let of_it: Vec<&Sample> = samples.iter().filter(|sample| sample["pattern"] == program).collect();
+        let of_it: Vec<&Sample> =
+            samples.iter().filter(|sample| sample["pattern"] == program).collect();
         assert!(of_it.len() >= 2 && of_it.len().is_multiple_of(2), "{program}: {said}");
         let mut all_carried = true;
         for sample in of_it {
@@ -220,7 +287,8 @@ fn real_programs_are_measured_plainly_and_with_ginnel() {
                 continue;
             }
             // Where others take the processors, sockperf may find too little to sum up.
-            let disturbed = sample["foreign_percent"].parse::<f64>().is_ok_and(|percent| percent > 20.0);
+            let disturbed =
+                sample["foreign_percent"].parse::<f64>().is_ok_and(|percent| percent > 20.0);
             if disturbed && sample["error"].contains("no summary") {
                 ginnel_tests::skip(&format!("{program} under ginnel bench"), &sample["error"]);
                 continue;
@@ -236,29 +304,59 @@ fn real_programs_are_measured_plainly_and_with_ginnel() {
         }
     }
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
-    assert!(page.contains("Real programs") && page.contains("redis-benchmark, SET and GET, 16 in flight"));
+    assert!(
+        page.contains("Real programs")
+            && page.contains("redis-benchmark, SET and GET, 16 in flight")
+    );
 }
 
 #[test]
 fn a_program_that_is_missing_is_a_row_that_names_its_package() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
-    let options = ["--pattern", "netpipe,sockperf", "--transport", "tcp", "--rounds", "1", "--pin", "none", "--out"];
+    let options = [
+        "--pattern",
+        "netpipe,sockperf",
+        "--transport",
+        "tcp",
+        "--rounds",
+        "1",
+        "--pin",
+        "none",
+        "--out",
+    ];
     let output = run(bench().args(options).arg(&out).env("PATH", folder.path()));
     let said = text(&output);
     assert!(output.status.success(), "{said}");
     for (row, package) in [("NetPIPE, 64 B", "netpipe-tcp"), ("sockperf, 64 B", "sockperf")] {
-        assert!(said.lines().any(|line| line.contains(row) && line.contains("not installed")), "{said}");
+        assert!(
+            said.lines().any(|line| line.contains(row) && line.contains("not installed")),
+            "{said}"
+        );
         assert!(said.contains(&format!("the Debian package {package}")), "{said}");
     }
-    assert!(std::fs::read_to_string(out.join("report.html")).expect("a report").contains("the Debian package netpipe-tcp"));
+    assert!(
+        std::fs::read_to_string(out.join("report.html"))
+            .expect("a report")
+            .contains("the Debian package netpipe-tcp")
+    );
 }
 
 #[test]
 fn an_interrupted_run_keeps_what_it_has() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
-    let options = ["--pattern", "latency,stream", "--transport", "tcp,ginnel,unix", "--pin", "none", "--rounds", "1000", "--out"];
+    let options = [
+        "--pattern",
+        "latency,stream",
+        "--transport",
+        "tcp,ginnel,unix",
+        "--pin",
+        "none",
+        "--rounds",
+        "1000",
+        "--out",
+    ];
     let child = bench().args(options).arg(&out).spawn().expect("ginnel bench starts");
     let pid = child.id();
     let until = Instant::now() + PATIENCE;
@@ -278,13 +376,26 @@ fn an_interrupted_run_keeps_what_it_has() {
 fn runs_are_compared_and_only_what_is_beyond_the_noise_is_marked() {
     let folder = tempfile::tempdir().expect("a directory");
     let [one, two, both] = ["one", "two", "both"].map(|name| folder.path().join(name));
-    let options = ["--pattern", "latency", "--transport", "unix,pipes", "--sizes", "64", "--seconds", "0.02", "--pin", "none"];
-    let output = run(bench().args(options).args(["--rounds", "3", "--name", "one", "--out"]).arg(&one));
+    let options = [
+        "--pattern",
+        "latency",
+        "--transport",
+        "unix,pipes",
+        "--sizes",
+        "64",
+        "--seconds",
+        "0.02",
+        "--pin",
+        "none",
+    ];
+    let output =
+        run(bench().args(options).args(["--rounds", "3", "--name", "one", "--out"]).arg(&one));
     assert!(output.status.success(), "{}", text(&output));
     // The same run, with Unix sockets a hundred times slower.
     std::fs::create_dir(&two).expect("a directory");
     let about = std::fs::read_to_string(one.join("run.json")).expect("run.json");
-    std::fs::write(two.join("run.json"), about.replace("\"name\": \"one\"", "\"name\": \"two\"")).expect("written");
+    std::fs::write(two.join("run.json"), about.replace("\"name\": \"one\"", "\"name\": \"two\""))
+        .expect("written");
     let mut reader = csv::Reader::from_path(one.join("samples.csv")).expect("samples");
     let mut writer = csv::Writer::from_path(two.join("samples.csv")).expect("samples");
     let head = reader.headers().expect("a head").clone();
@@ -302,8 +413,13 @@ fn runs_are_compared_and_only_what_is_beyond_the_noise_is_marked() {
     let output = run(bench().arg("report").args([&one, &two]).arg("--out").arg(&both));
     let said = text(&output);
     assert!(output.status.success(), "{said}");
-    let line = |what: &str| said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}: {said}"));
-    assert!(line("Unix socket").contains("WORSE") && line("Unix socket").contains("+9900"), "{said}");
+    let line = |what: &str| {
+        said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}: {said}"))
+    };
+    assert!(
+        line("Unix socket").contains("WORSE") && line("Unix socket").contains("+9900"),
+        "{said}"
+    );
     assert!(line("pipes").contains("+0.0 %") && !line("pipes").contains("WORSE"), "{said}");
     assert!(both.join("report.html").exists() && both.join("charts/latency-tails.svg").exists());
 }
@@ -314,13 +430,24 @@ fn documents_show_the_recorded_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the repository");
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(folder.path().join("docs")).expect("a directory");
-    std::os::unix::fs::symlink(root.join("benchmarks"), folder.path().join("benchmarks")).expect("a link");
-    let read = |place: &Path| std::fs::read_to_string(place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+    std::os::unix::fs::symlink(root.join("benchmarks"), folder.path().join("benchmarks"))
+        .expect("a link");
+    let read = |place: &Path| {
+        std::fs::read_to_string(place)
+            .unwrap_or_else(|error| panic!("{}: {error}", place.display()))
+    };
     for name in ["namespaces", "guests"] {
-        let documents: &[&str] = if name == "guests" { &["docs/measurements.md"] } else { &["docs/measurements.md", "README.md"] };
-        let runs =
-            std::fs::read_dir(root.join("benchmarks")).expect("a directory").map(|entry| entry.expect("an entry").file_name());
-        let runs = runs.filter_map(|run| run.into_string().ok()).filter(|run| run.ends_with(&format!("-{name}")));
+        let documents: &[&str] = if name == "guests" {
+            &["docs/measurements.md"]
+        } else {
+            &["docs/measurements.md", "README.md"]
+        };
+        let runs = std::fs::read_dir(root.join("benchmarks"))
+            .expect("a directory")
+            .map(|entry| entry.expect("an entry").file_name());
+        let runs = runs
+            .filter_map(|run| run.into_string().ok())
+            .filter(|run| run.ends_with(&format!("-{name}")));
         let Some(newest) = runs.max() else { continue };
         for document in documents {
             std::fs::copy(root.join(document), folder.path().join(document)).expect("copied");
@@ -347,17 +474,31 @@ fn another_machine_serves_and_both_ends_meet() {
     BufReader::new(server.stdout.take().expect("its output")).read_line(&mut said).expect("a line");
     let address = said.split([' ', ';']).nth(2).unwrap_or_else(|| panic!("{said}")).to_owned();
     let out = folder.path().join("run");
-    let options =
-        ["--pattern", "latency,stream,many,connect", "--sizes", "64", "--seconds", "0.05", "--rounds", "1", "--pin", "none"];
+    let options = [
+        "--pattern",
+        "latency,stream,many,connect",
+        "--sizes",
+        "64",
+        "--seconds",
+        "0.05",
+        "--rounds",
+        "1",
+        "--pin",
+        "none",
+    ];
     let output = run(bench().args(options).args(["--connect", &address, "--out"]).arg(&out));
     assert!(output.status.success(), "{}", text(&output));
     let samples = samples(&out);
     if !samples.iter().any(|sample| sample["transport"] == "ginnel" && is_carried(sample)) {
-        is_carried_at_length(&["--connect", &address, "--pattern", "latency", "--sizes", "64"]).unwrap();
+        is_carried_at_length(&["--connect", &address, "--pattern", "latency", "--sizes", "64"])
+            .unwrap();
     }
     tell(server.id(), Signal::TERM);
     server.wait().expect("it ends");
-    assert!(samples.len() >= 12 && samples.iter().all(|sample| sample["error"].is_empty()), "{samples:?}");
+    assert!(
+        samples.len() >= 12 && samples.iter().all(|sample| sample["error"].is_empty()),
+        "{samples:?}"
+    );
     nothing_is_left_of(server.id());
 }
 
@@ -367,14 +508,24 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     let wrong = |arguments: &[&str], words: &[&str]| {
         let output = run(bench().current_dir(folder.path()).args(arguments));
         let said = text(&output);
-        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
+        assert!(
+            !output.status.success() && words.iter().all(|word| said.contains(word)),
+            "{arguments:?}: {said}"
+        );
     };
     wrong(&["--sizes", "0"], &["1 to 64M"]);
     wrong(&["--pattern", "rings", "--transport", "pipes"], &["nothing to measure"]);
-    wrong(&["--connect", "127.0.0.1:1", "--pattern", "latency", "--pin", "none"], &["nobody listens", "ginnel bench serve"]);
+    wrong(
+        &["--connect", "127.0.0.1:1", "--pattern", "latency", "--pin", "none"],
+        &["nobody listens", "ginnel bench serve"],
+    );
     wrong(&["report", "."], &["no directory of a run"]);
     wrong(&["--apps", "--connect", "127.0.0.1"], &["cannot be used with"]);
-    assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0, "nothing half-done is left");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).expect("a directory").count(),
+        0,
+        "nothing half-done is left"
+    );
     std::fs::write(folder.path().join("run.json"), "{}").expect("written");
     wrong(&["report", "."], &["another version"]);
     wrong(&["--out", ".", "--pattern", "connect"], &["has a run already", "--out"]);
@@ -389,9 +540,23 @@ fn a_transport_that_fails_is_shown_as_failed() {
     let folder = tempfile::tempdir().expect("a directory");
     // Without ginnel beside it.
     let alone = folder.path().join("ginnel-bench");
-    ginnel_tests::build::copy_program(&ginnel_tests::build::release_dir().join("ginnel-bench"), &alone);
+    ginnel_tests::build::copy_program(
+        &ginnel_tests::build::release_dir().join("ginnel-bench"),
+        &alone,
+    );
     let out = folder.path().join("run");
-    let options = ["--pattern", "latency", "--transport", "ginnel,unix", "--sizes", "64", "--seconds", "0.02", "--rounds", "1"];
+    let options = [
+        "--pattern",
+        "latency",
+        "--transport",
+        "ginnel,unix",
+        "--sizes",
+        "64",
+        "--seconds",
+        "0.02",
+        "--rounds",
+        "1",
+    ];
     let mut command = Command::new(&alone);
     command
         .args(options)
@@ -402,7 +567,12 @@ fn a_transport_that_fails_is_shown_as_failed() {
         .stderr(Stdio::piped());
     let output = run(&mut command);
     let said = text(&output);
-    assert!(output.status.success() && said.contains("failed") && said.contains("belong into one folder"), "{said}");
+    assert!(
+        output.status.success()
+            && said.contains("failed")
+            && said.contains("belong into one folder"),
+        "{said}"
+    );
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
     assert!(page.contains(">failed<") && page.contains("belong into one folder"));
 }

@@ -311,14 +311,26 @@ mod tests {
 
     #[test]
     fn flags_after_the_program_are_the_programs() {
-        let cli = Cli::try_parse_from(["ginnel", "run", "--no-spin", "prog", "--verbose", "-x", "--", "y"]).expect("parses");
+        let cli = Cli::try_parse_from([
+            "ginnel",
+            "run",
+            "--no-spin",
+            "prog",
+            "--verbose",
+            "-x",
+            "--",
+            "y",
+        ])
+        .expect("parses");
         let Command::Run(run) = cli.command else { panic!("another command") };
         assert!(run.no_spin && !run.verbose);
         assert_eq!(run.command, ["prog", "--verbose", "-x", "--", "y"]);
         let cli = Cli::try_parse_from(["ginnel", "run", "--", "--odd", "-x"]).expect("parses");
         let Command::Run(run) = cli.command else { panic!("another command") };
         assert_eq!(run.command, ["--odd", "-x"]);
-        let cli = Cli::try_parse_from(["ginnel", "mpirun", "--verbose", "-n", "4", "prog", "--verbose"]).expect("parses");
+        let cli =
+            Cli::try_parse_from(["ginnel", "mpirun", "--verbose", "-n", "4", "prog", "--verbose"])
+                .expect("parses");
         let Command::Mpirun(mpirun) = cli.command else { panic!("another command") };
         assert!(mpirun.verbose);
         assert_eq!(mpirun.arguments, ["-n", "4", "prog", "--verbose"]);

@@ -7,7 +7,8 @@ use std::io::Error;
 
 /// Becomes ginnel-bench. Returns only where that failed.
 pub fn bench(args: &Bench) -> Result<()> {
-    let program = std::env::current_exe().context("finding this program")?.with_file_name("ginnel-bench");
+    let program =
+        std::env::current_exe().context("finding this program")?.with_file_name("ginnel-bench");
     if !program.exists() {
         bail!("no {}: it comes with ginnel, and belongs into the same folder", program.display());
     }

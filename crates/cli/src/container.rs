@@ -61,7 +61,10 @@ fn cdi(args: &Group) -> Result<()> {
         remove_file(&at_boot)?;
     } else {
         let meta = fs::metadata(place(name))?;
-        write(&at_boot, &format!("d {} 0700 {} {} -\n", place(name).display(), meta.uid(), meta.gid()))?;
+        write(
+            &at_boot,
+            &format!("d {} 0700 {} {} -\n", place(name).display(), meta.uid(), meta.gid()),
+        )?;
     }
     print(&format!(
         "Wrote {}. Containers with this device meet:\n    podman run --device {}={name} IMAGE\nWhat is carried: GINNEL_DIR={} \
@@ -96,18 +99,26 @@ fn prepare(args: &Group) -> Result<Edits> {
         directory(&place, 0o755, None)?;
         shared_segment(&place.join(SHARED))?;
         edits.variables.push(("GINNEL_SEGMENT", format!("{shown}/{SHARED}")));
-        edits.variables.extend(policy::for_service(&args.allow, &[])?.map(|rules| (policy::VARIABLE, rules)));
+        edits
+            .variables
+            .extend(policy::for_service(&args.allow, &[])?.map(|rules| (policy::VARIABLE, rules)));
     } else {
         directory(&place, 0o700, args.user)?;
         edits.variables.push(("GINNEL_DIR", shown));
-        edits.variables.extend(policy::for_service(&[], &[])?.map(|rules| (policy::VARIABLE, rules)));
+        edits
+            .variables
+            .extend(policy::for_service(&[], &[])?.map(|rules| (policy::VARIABLE, rules)));
     }
     let folder = library.parent().unwrap_or(Path::new("/"));
     edits.mounts.push(Mount { host: folder.into(), container: LIBRARY.into(), writable: false });
     edits.mounts.push(Mount { host: place.clone(), container: place, writable: true });
     // With containers of other groups, and programs of other users: memory for each pair.
     let broker = Path::new(broker::DEFAULT).parent().filter(|broker| broker.is_dir());
-    edits.mounts.extend(broker.map(|broker| Mount { host: broker.into(), container: broker.into(), writable: false }));
+    edits.mounts.extend(broker.map(|broker| Mount {
+        host: broker.into(),
+        container: broker.into(),
+        writable: false,
+    }));
     Ok(edits)
 }
 
@@ -126,7 +137,11 @@ fn directory(place: &Path, mode: u32, user: Option<u32>) -> Result<()> {
     // Anybody could have made it first.
     let meta = fs::symlink_metadata(place).with_context(|| shown.to_string())?;
     ensure!(meta.is_dir(), "{shown} is no directory: remove it");
-    ensure!(meta.uid() == user || meta.uid() == me || me == 0, "{shown} belongs to user {}: choose another name", meta.uid());
+    ensure!(
+        meta.uid() == user || meta.uid() == me || me == 0,
+        "{shown} belongs to user {}: choose another name",
+        meta.uid()
+    );
     if meta.uid() != user || meta.mode() & 0o7777 != mode {
         let name = place.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_start_matches(PREFIX);
@@ -137,7 +152,8 @@ fn directory(place: &Path, mode: u32, user: Option<u32>) -> Result<()> {
             meta.mode() & 0o7777
         );
         chown(place, Some(user), None).with_context(|| format!("owner of {shown}"))?;
-        fs::set_permissions(place, Permissions::from_mode(mode)).with_context(|| format!("permissions of {shown}"))?;
+        fs::set_permissions(place, Permissions::from_mode(mode))
+            .with_context(|| format!("permissions of {shown}"))?;
     }
     Ok(())
 }
@@ -148,7 +164,8 @@ fn shared_segment(file: &Path) -> Result<()> {
         Ok(_) | Err(Error::System { errno: libc::EEXIST, .. }) => {}
         Err(error) => return Err(error).with_context(|| file.display().to_string()),
     }
-    fs::set_permissions(file, Permissions::from_mode(0o666)).with_context(|| format!("permissions of {}", file.display()))
+    fs::set_permissions(file, Permissions::from_mode(0o666))
+        .with_context(|| format!("permissions of {}", file.display()))
 }
 
 /// # Errors
@@ -171,7 +188,12 @@ fn newest_glibc(bytes: &[u8]) -> Option<u32> {
     let places = bytes.windows(VERSION.len()).enumerate().filter(|(_, part)| *part == VERSION);
     let minor = |place: usize| {
         let rest = bytes.get(place + VERSION.len()..)?;
-        let digits: String = rest.iter().take_while(|byte| byte.is_ascii_digit()).take(4).map(|&byte| char::from(byte)).collect();
+        let digits: String = rest
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .take(4)
+            .map(|&byte| char::from(byte))
+            .collect();
         digits.parse().ok()
     };
     places.filter_map(|(place, _)| minor(place)).max()
@@ -183,7 +205,9 @@ fn write(file: &Path, text: &str) -> Result<()> {
     // A runtime reads it whole or not at all; it looks at names that end in .json only.
     let draft = file.with_extension("new");
     let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, file));
-    written.with_context(|| format!("cannot write {}", file.display())).inspect_err(|_| drop(fs::remove_file(&draft)))
+    written
+        .with_context(|| format!("cannot write {}", file.display()))
+        .inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
 /// `false`: it was not there.
@@ -209,10 +233,14 @@ fn remove(args: &Remove) -> Result<()> {
         if !place.is_dir() {
             ensure!(any || args.all, "there is no group {name}");
         } else if is_in_use(&place) {
-            print(&format!("{}: in use, and kept; the same command removes it when its containers have ended\n", place.display()))?;
+            print(&format!(
+                "{}: in use, and kept; the same command removes it when its containers have ended\n",
+                place.display()
+            ))?;
             continue;
         } else {
-            fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+            fs::remove_dir_all(&place)
+                .with_context(|| format!("cannot remove {}", place.display()))?;
         }
         print(&format!("Removed group {name}.\n"))?;
     }
@@ -221,12 +249,20 @@ fn remove(args: &Remove) -> Result<()> {
 
 /// The groups that there are, by any of their files.
 fn all() -> Vec<String> {
-    let ends = [(CDI[0], FILE, ".json"), (CDI[1], FILE, ".json"), (AT_BOOT, PREFIX, ".conf"), (PLACE, PREFIX, "")];
+    let ends = [
+        (CDI[0], FILE, ".json"),
+        (CDI[1], FILE, ".json"),
+        (AT_BOOT, PREFIX, ".conf"),
+        (PLACE, PREFIX, ""),
+    ];
     let mut names: Vec<String> = Vec::new();
     for (folder, begin, end) in ends {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let entries = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.extend(entries.filter_map(|name| Some(name.strip_prefix(begin)?.strip_suffix(end)?.to_owned())));
+        names.extend(
+            entries
+                .filter_map(|name| Some(name.strip_prefix(begin)?.strip_suffix(end)?.to_owned())),
+        );
     }
     names.sort();
     names.dedup();

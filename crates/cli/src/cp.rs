@@ -22,7 +22,9 @@ const LISTED: usize = 100_000;
 /// Runs it; returns the exit status.
 pub fn cp(args: &Cp) -> i32 {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for signal in
+        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+    {
         // The second one ends it at once.
         let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
@@ -35,7 +37,8 @@ pub fn cp(args: &Cp) -> i32 {
     }
     let mut screen = Screen::new(args);
     let done = job(args).and_then(|job| {
-        let segment = open(args.segment.as_ref()).map_err(|error| Failure::new(Code::Start, format!("{error:#}")))?;
+        let segment = open(args.segment.as_ref())
+            .map_err(|error| Failure::new(Code::Start, format!("{error:#}")))?;
         ginnel_cp::run(&segment, &job, &stop, &mut screen)
     });
     screen.end(args, done.err())
@@ -54,7 +57,11 @@ fn serve(args: &Serve, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     let name = args.name.clone().unwrap_or_else(ginnel_cp::default_name);
     let segment = open_as(args.segment.as_ref(), &Options::new())?;
     let quiet: fn(&str) = |_| {};
-    let log = if args.verbose { |text: &str| eprintln!("ginnel cp serve: {}", clean(text)) } else { quiet };
+    let log = if args.verbose {
+        |text: &str| eprintln!("ginnel cp serve: {}", clean(text))
+    } else {
+        quiet
+    };
     let path = segment.path().display().to_string();
     let mut serve = ginnel_cp::Serve::new(segment, &name, &args.root, log)?;
     serve.writable = args.writable;
@@ -70,7 +77,8 @@ fn serve(args: &Serve, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
 /// What is to be done, by the command line.
 fn job(args: &Cp) -> Result<Job, Failure> {
     let wrong = |text: &str| Failure::new(Code::Usage, text);
-    let (to, sources) = args.paths.split_last().ok_or_else(|| wrong("a source and a destination"))?;
+    let (to, sources) =
+        args.paths.split_last().ok_or_else(|| wrong("a source and a destination"))?;
     let (server, to) = place(to.as_bytes());
     let apart: Vec<_> = sources.iter().map(|source| place(source.as_bytes())).collect();
     let mut servers: Vec<_> = apart.iter().map(|(server, _)| *server).collect();
@@ -79,11 +87,16 @@ fn job(args: &Cp) -> Result<Job, Failure> {
     let (server, way) = match (servers.as_slice(), server) {
         ([None], Some(server)) => (server, Way::Upload { sources: paths(), to: to.to_vec() }),
         ([Some(server)], None) => (*server, Way::Download { sources: paths(), to: to.to_vec() }),
-        ([None], None) => return Err(wrong("neither side is a server's (NAME:PATH): cp(1) copies within one machine")),
+        ([None], None) => {
+            return Err(wrong(
+                "neither side is a server's (NAME:PATH): cp(1) copies within one machine",
+            ));
+        }
         ([_], Some(_)) => return Err(wrong("both sides are a server's: copy to here first")),
         _ => return Err(wrong("all sources are to be of one side: of the same server, or here")),
     };
-    let server = std::str::from_utf8(server).map_err(|_| wrong("a server's name is plain text"))?.to_owned();
+    let server =
+        std::str::from_utf8(server).map_err(|_| wrong("a server's name is plain text"))?.to_owned();
     let all = args.archive;
     let order = Order {
         recursive: args.recursive || all,
@@ -143,7 +156,10 @@ impl Screen {
         let bar = shows.then(|| {
             let bar = ProgressBar::new(0);
             let style = "{bytes} of {total_bytes} {wide_bar} {bytes_per_sec}, {eta} left";
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_style(
+                ProgressStyle::with_template(style)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
             bar
         });
         Self {
@@ -224,7 +240,11 @@ impl Screen {
             });
             let _ = writeln!(std::io::stdout(), "{value}");
         } else if self.names {
-            #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            #[expect(
+                clippy::cast_precision_loss,
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss
+            )]
             let rate = human((counts.sent as f64 / seconds.max(1e-6)) as u64);
             self.print(&format!(
                 "{} copied, {} there already, {} deleted, {} failed; {} of {} sent in {seconds:.2} s ({rate}/s)",

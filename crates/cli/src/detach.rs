@@ -25,7 +25,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The tables that may be written to: one's own; for root every user's, unless one directory is
 /// named.
 fn all_tables() -> Result<Vec<(PathBuf, Tables)>> {
-    let everybody = ginnel_region::sys::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
+    let everybody =
+        ginnel_region::sys::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
     let all = if everybody { directories() } else { vec![default_directory()] };
     let mut found = Vec::new();
     for directory in all {
@@ -78,22 +79,28 @@ struct Place {
 impl Place {
     fn users(&self) -> impl Iterator<Item = (u32, &Process)> {
         let id = self.segment.id();
-        self.tables
-            .processes
-            .living()
-            .filter(move |(_, process)| process.segment.load(Relaxed) == id && process.pid.load(Relaxed) != std::process::id())
+        self.tables.processes.living().filter(move |(_, process)| {
+            process.segment.load(Relaxed) == id && process.pid.load(Relaxed) != std::process::id()
+        })
     }
 
     /// How many connections of a process are in the segment.
     fn connections(&self, index: u32) -> usize {
         let held = |slot: &&ginnel_tcp::Slot| slot.held_by().any(|process| process == index);
-        self.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
+        self.tables
+            .ledger
+            .slots()
+            .filter(|slot| leave::is_in_segment(slot, self.segment.id()))
+            .filter(held)
+            .count()
     }
 
     /// Processes that have not answered. One without a service thread has nothing in the segment,
     /// unless it shares it with one that has such a thread.
     fn silent(&self) -> impl Iterator<Item = (u32, &Process)> {
-        self.users().filter(|(index, process)| process.has(ProcessFlags::Serves) || self.connections(*index) != 0)
+        self.users().filter(|(index, process)| {
+            process.has(ProcessFlags::Serves) || self.connections(*index) != 0
+        })
     }
 }
 
@@ -114,9 +121,13 @@ pub fn detach(args: &Detach) -> Result<()> {
     let (mut processes, mut connections) = (0, 0);
     for place in &places {
         let id = place.segment.id();
-        connections += place.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, id)).count();
+        connections +=
+            place.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, id)).count();
         processes += place.users().count();
-        ensure!(place.tables.processes.set_detached(id, true), "too many segments are detached; `ginnel attach` takes all back");
+        ensure!(
+            place.tables.processes.set_detached(id, true),
+            "too many segments are detached; `ginnel attach` takes all back"
+        );
         for (_, process) in place.users() {
             waiter::call(&place.directory, &place.segment, process.service.load(Relaxed));
         }
@@ -129,14 +140,17 @@ pub fn detach(args: &Detach) -> Result<()> {
         std::thread::sleep(LOOK);
     }
     let ends = if connections == 1 { "end of a connection" } else { "ends of connections" };
-    print(&format!("Detached: {processes} process(es), {connections} {ends} back on TCP. `ginnel attach` takes it back.\n"))
+    print(&format!(
+        "Detached: {processes} process(es), {connections} {ends} back on TCP. `ginnel attach` takes it back.\n"
+    ))
 }
 
 fn unanswered(places: &[Place], seconds: f64) -> String {
     let mut text = format!("not detached after {seconds} s; still in the segment:\n");
     for place in places {
         for (index, process) in place.silent() {
-            let (pid, name, left) = (process.pid.load(Relaxed), process.name(), place.connections(index));
+            let (pid, name, left) =
+                (process.pid.load(Relaxed), process.name(), place.connections(index));
             text += &format!("  {pid} ({name}): {left} connection(s)\n");
         }
     }
@@ -152,7 +166,11 @@ pub fn attach(args: &Attach) -> Result<()> {
             None => tables.processes.detached(),
             Some(name) => {
                 let path = name.path(directory);
-                vec![Segment::open(&path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?.id()]
+                vec![
+                    Segment::open(&path)
+                        .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?
+                        .id(),
+                ]
             }
         };
         for id in ids {
@@ -161,19 +179,28 @@ pub fn attach(args: &Attach) -> Result<()> {
     }
     let away = || {
         let all = all.iter().flat_map(|(_, tables)| tables.processes.living());
-        all.filter(|(_, process)| process.has(ProcessFlags::Away) && process.pid.load(Relaxed) != std::process::id())
+        all.filter(|(_, process)| {
+            process.has(ProcessFlags::Away) && process.pid.load(Relaxed) != std::process::id()
+        })
     };
     let before = away().count();
     let end = Instant::now() + Duration::from_secs_f64(args.timeout);
     while away().next().is_some() {
         if Instant::now() > end {
-            let named: Vec<String> =
-                away().map(|(_, process)| format!("{} ({})", process.pid.load(Relaxed), process.name())).collect();
-            bail!("no segment to join after {} s for {}; they join as soon as there is one", args.timeout, named.join(", "));
+            let named: Vec<String> = away()
+                .map(|(_, process)| format!("{} ({})", process.pid.load(Relaxed), process.name()))
+                .collect();
+            bail!(
+                "no segment to join after {} s for {}; they join as soon as there is one",
+                args.timeout,
+                named.join(", ")
+            );
         }
         std::thread::sleep(LOOK);
     }
-    print(&format!("Attached: {before} process(es) joined again; connections move as they are used.\n"))
+    print(&format!(
+        "Attached: {before} process(es) joined again; connections move as they are used.\n"
+    ))
 }
 
 #[cfg(test)]

@@ -113,7 +113,13 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
     if let Some(socket) = served::from_environment() {
         settings.node.segment = socket;
     }
-    let mut all = vec![kernel(), library(), descriptors(), directory(&settings.node.directory), room(&settings)];
+    let mut all = vec![
+        kernel(),
+        library(),
+        descriptors(),
+        directory(&settings.node.directory),
+        room(&settings),
+    ];
     all.push(memory_limit());
     all.splice(2..2, args.program.as_deref().map(program::check));
     all.push(ledger(&settings.node.directory));
@@ -148,12 +154,17 @@ fn allowed(path: &Path, what: libc::c_int) -> bool {
 /// Before Linux 5.14 a socket does not say in which network namespace it is.
 fn kernel() -> Finding {
     let release = line_of("/proc/sys/kernel/osrelease");
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|text| text.parse::<u32>().unwrap_or(0));
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|text| text.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= (5, 14) {
         Finding::ok("kernel", format!("Linux {release}"))
     } else {
-        Finding::wrong("kernel", format!("Linux {release}: connections over loopback stay on TCP"), "they need Linux 5.14 or later")
+        Finding::wrong(
+            "kernel",
+            format!("Linux {release}: connections over loopback stay on TCP"),
+            "they need Linux 5.14 or later",
+        )
     }
 }
 
@@ -161,7 +172,13 @@ fn kernel() -> Finding {
 fn library() -> Finding {
     let shim = match run::shim() {
         Ok(shim) => shim,
-        Err(error) => return Finding::wrong("library", error.to_string(), "keep it beside `ginnel`, as `make build` leaves it"),
+        Err(error) => {
+            return Finding::wrong(
+                "library",
+                error.to_string(),
+                "keep it beside `ginnel`, as `make build` leaves it",
+            );
+        }
     };
     let Ok(own) = std::env::current_exe() else {
         return Finding::wrong("library", "cannot tell where ginnel is", "mount /proc");
@@ -171,7 +188,9 @@ fn library() -> Finding {
     let mut command = Command::new(own);
     command.arg("--version").env("LD_PRELOAD", &shim).env("GINNEL_OFF", "1").stdin(Stdio::null());
     match command.output() {
-        Ok(output) if output.status.success() && output.stderr.is_empty() => Finding::ok("library", shim.display().to_string()),
+        Ok(output) if output.status.success() && output.stderr.is_empty() => {
+            Finding::ok("library", shim.display().to_string())
+        }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             let why = if said.is_empty() { output.status.to_string() } else { said };
@@ -181,9 +200,11 @@ fn library() -> Finding {
                 "install `ginnel` and its library from one build",
             )
         }
-        Err(error) => {
-            Finding::wrong("library", format!("{} cannot be tried: {error}", shim.display()), "see `ginnel run --verbose`")
-        }
+        Err(error) => Finding::wrong(
+            "library",
+            format!("{} cannot be tried: {error}", shim.display()),
+            "see `ginnel run --verbose`",
+        ),
     }
 }
 
@@ -211,22 +232,42 @@ fn directory(path: &Path) -> Finding {
             return if allowed(parent, libc::W_OK | libc::X_OK) {
                 Finding::ok(check, format!("{shown} is made when first needed"))
             } else {
-                Finding::wrong(check, format!("{shown} is not there and cannot be made"), "name another with GINNEL_DIR")
+                Finding::wrong(
+                    check,
+                    format!("{shown} is not there and cannot be made"),
+                    "name another with GINNEL_DIR",
+                )
             };
         }
-        Err(error) => return Finding::wrong(check, format!("{shown}: {error}"), "name another with GINNEL_DIR"),
+        Err(error) => {
+            return Finding::wrong(
+                check,
+                format!("{shown}: {error}"),
+                "name another with GINNEL_DIR",
+            );
+        }
     };
     let (me, mode) = (ginnel_region::sys::effective_ids().0, meta.permissions().mode() & 0o7777);
     if !meta.is_dir() {
-        Finding::wrong(check, format!("{shown} is no directory"), "remove it, or name another with GINNEL_DIR")
+        Finding::wrong(
+            check,
+            format!("{shown} is no directory"),
+            "remove it, or name another with GINNEL_DIR",
+        )
     } else if meta.uid() != me {
-        Finding::wrong(check, format!("{shown} belongs to user {}", meta.uid()), "name another with GINNEL_DIR")
+        Finding::wrong(
+            check,
+            format!("{shown} belongs to user {}", meta.uid()),
+            "name another with GINNEL_DIR",
+        )
     } else if !allowed(path, libc::R_OK | libc::W_OK | libc::X_OK) {
         Finding::wrong(check, format!("{shown} has mode {mode:o}"), format!("chmod 700 {shown}"))
     } else if mode & 0o077 != 0 || path.is_symlink() {
         Finding::wrong(
             check,
-            format!("{shown} has mode {mode:o}, or is a link: it must be a directory with its owner's rights alone"),
+            format!(
+                "{shown} has mode {mode:o}, or is a link: it must be a directory with its owner's rights alone"
+            ),
             format!("chmod 700 {shown}"),
         )
     } else {
@@ -249,16 +290,27 @@ fn free_bytes(path: &Path) -> Option<u64> {
 fn room(settings: &Settings) -> Finding {
     let (check, shown) = ("room", settings.node.directory.display());
     if let Err(error) = may_make(settings.node.config.size) {
-        return Finding::wrong(check, error.to_string(), "raise the limit (ulimit -f), or set GINNEL_SIZE");
+        return Finding::wrong(
+            check,
+            error.to_string(),
+            "raise the limit (ulimit -f), or set GINNEL_SIZE",
+        );
     }
     let Some(free) = free_bytes(&settings.node.directory) else {
-        return Finding::none(check, format!("the file system of {shown} does not say how much is free"));
+        return Finding::none(
+            check,
+            format!("the file system of {shown} does not say how much is free"),
+        );
     };
     let found = format!("{} free for {shown}", crate::size::human(free));
     if free >= LITTLE_ROOM {
         Finding::ok(check, found)
     } else {
-        Finding::wrong(check, found, "make its file system larger (mount -o remount,size=1G /dev/shm; for a container --shm-size)")
+        Finding::wrong(
+            check,
+            found,
+            "make its file system larger (mount -o remount,size=1G /dev/shm; for a container --shm-size)",
+        )
     }
 }
 
@@ -272,7 +324,11 @@ fn memory_limit() -> Finding {
     let [limit, rings] = [room.limit, room.rings].map(crate::size::human);
     let found = format!("{limit} allowed to this cgroup, {rings} left for rings");
     if room.limit < LEAST_LIMIT {
-        Finding::wrong(check, found, format!("with less than {} nothing is carried", crate::size::human(LEAST_LIMIT)))
+        Finding::wrong(
+            check,
+            found,
+            format!("with less than {} nothing is carried", crate::size::human(LEAST_LIMIT)),
+        )
     } else if room.rings < LITTLE_OF_LIMIT {
         Finding::wrong(check, found, "raise the limit: connections beyond that stay on TCP")
     } else {
@@ -285,27 +341,51 @@ fn ledger(directory: &Path) -> Finding {
     let check = "ledger";
     let me = ginnel_region::sys::effective_ids().0;
     for path in [directory.join(LEDGER), directory.join(PROCESS_TABLE)] {
-        if let Some(meta) = path.symlink_metadata().ok().filter(|meta| meta.uid() != me || meta.mode() & 0o077 != 0) {
-            let found = format!("{} belongs to user {}, mode {:o}", path.display(), meta.uid(), meta.mode() & 0o7777);
-            return Finding::wrong(check, found, "it must be this user's with mode 600: remove it once its programs have ended");
+        if let Some(meta) =
+            path.symlink_metadata().ok().filter(|meta| meta.uid() != me || meta.mode() & 0o077 != 0)
+        {
+            let found = format!(
+                "{} belongs to user {}, mode {:o}",
+                path.display(),
+                meta.uid(),
+                meta.mode() & 0o7777
+            );
+            return Finding::wrong(
+                check,
+                found,
+                "it must be this user's with mode 600: remove it once its programs have ended",
+            );
         }
     }
     match Tables::open(directory, true) {
         Ok(_) => Finding::ok(check, directory.join(LEDGER).display().to_string()),
         Err((_, Error::System { errno: libc::ENOENT, .. })) => {
-            let older = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
-            let older = older.filter_map(|name| name.into_string().ok()).filter(|name| is_ledger(name) && name != LEDGER);
+            let older = fs::read_dir(directory)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.file_name());
+            let older = older
+                .filter_map(|name| name.into_string().ok())
+                .filter(|name| is_ledger(name) && name != LEDGER);
             let older: Vec<String> = older.collect();
             if older.is_empty() {
                 Finding::ok(check, "made when first needed")
             } else {
-                let found = format!("only of another version ({}): programs under that Ginnel are not seen", older.join(", "));
+                let found = format!(
+                    "only of another version ({}): programs under that Ginnel are not seen",
+                    older.join(", ")
+                );
                 Finding::wrong(check, found, "end them and start them again under this one")
             }
         }
         Err((path, Error::System { doing, errno })) => {
             let error = std::io::Error::from_raw_os_error(errno);
-            Finding::wrong(check, format!("{}: {doing}: {error}", path.display()), "see the directory's owner and mode")
+            Finding::wrong(
+                check,
+                format!("{}: {doing}: {error}", path.display()),
+                "see the directory's owner and mode",
+            )
         }
         Err((path, _)) => Finding::wrong(
             check,
@@ -323,7 +403,11 @@ fn segment(settings: &Settings) -> Finding {
             let (free, all) = segment.page_counts();
             let found = format!("{}, {} of {} pages free", path.display(), free, all);
             if free == 0 {
-                Finding::wrong(check, found, "create a larger one with `ginnel segment create --size`")
+                Finding::wrong(
+                    check,
+                    found,
+                    "create a larger one with `ginnel segment create --size`",
+                )
             } else {
                 Finding::ok(check, found)
             }
@@ -333,16 +417,29 @@ fn segment(settings: &Settings) -> Finding {
             if parent == settings.node.directory || parent.is_dir() {
                 Finding::ok(check, format!("{} is made when first needed", path.display()))
             } else {
-                Finding::wrong(check, format!("{}: there is no directory for it", path.display()), "create it first")
+                Finding::wrong(
+                    check,
+                    format!("{}: there is no directory for it", path.display()),
+                    "create it first",
+                )
             }
         }
         Err(Error::System { doing, errno }) if join::is_socket(path) => {
-            let found = format!("{}: {doing}: {}", path.display(), std::io::Error::from_raw_os_error(errno));
+            let found = format!(
+                "{}: {doing}: {}",
+                path.display(),
+                std::io::Error::from_raw_os_error(errno)
+            );
             Finding::wrong(check, found, "start ginneld there, or name another with --segment")
         }
         Err(Error::System { errno: libc::EACCES, .. }) => {
-            let advice = "whoever made it may allow you with `chmod`, or you name another with --segment";
-            Finding::wrong(check, format!("{} may not be opened by this user", path.display()), advice)
+            let advice =
+                "whoever made it may allow you with `chmod`, or you name another with --segment";
+            Finding::wrong(
+                check,
+                format!("{} may not be opened by this user", path.display()),
+                advice,
+            )
         }
         Err(error) => Finding::error(check, &path.display().to_string(), &error.to_string()),
     }
@@ -351,7 +448,8 @@ fn segment(settings: &Settings) -> Finding {
 fn io_uring(directory: &Path) -> Finding {
     let seen = Survey::new(directory.to_owned()).look(false);
     let users = seen.processes.iter().filter(|process| process.io_uring);
-    let users: Vec<String> = users.map(|process| format!("{} {}", process.name, process.pid)).collect();
+    let users: Vec<String> =
+        users.map(|process| format!("{} {}", process.name, process.pid)).collect();
     if users.is_empty() {
         Finding::ok("io_uring", "no program under ginnel uses it")
     } else {
@@ -370,7 +468,10 @@ mod tests {
     #[test]
     fn an_error_is_divided_into_what_is_and_what_to_do() {
         let finding = Finding::error("segment", "/x", &Error::Foreign.to_string());
-        assert_eq!(finding.line(), "WRONG segment     /x: not a Ginnel segment; remove the file or name another with --segment\n");
+        assert_eq!(
+            finding.line(),
+            "WRONG segment     /x: not a Ginnel segment; remove the file or name another with --segment\n"
+        );
         let finding = Finding::ok("ledger", "two\nlines");
         assert_eq!(finding.line().lines().count(), 1, "{}", finding.line());
     }

@@ -14,9 +14,14 @@ use std::time::{Duration, Instant};
 
 /// Becomes `command` (looked up in PATH, or the file `in_place`), with `environment`. Returns only
 /// with the `errno`.
-pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsString, OsString)>) -> i32 {
+pub fn exec(
+    command: &[OsString],
+    in_place: Option<&Path>,
+    environment: Vec<(OsString, OsString)>,
+) -> i32 {
     let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
-    let arguments: Vec<CString> = command.iter().map(|argument| text(argument.as_bytes().to_vec())).collect();
+    let arguments: Vec<CString> =
+        command.iter().map(|argument| text(argument.as_bytes().to_vec())).collect();
     let environment: Vec<CString> = environment
         .into_iter()
         .map(|(key, value)| {
@@ -26,7 +31,9 @@ pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsS
             text(entry)
         })
         .collect();
-    let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+    let pointers = |texts: &[CString]| {
+        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
     let in_place = in_place.map(|file| text(file.as_os_str().as_bytes().to_vec()));
     let (arguments, environment) = (pointers(&arguments), pointers(&environment));
     let file = in_place.as_ref().map_or(arguments[0], |file| file.as_ptr());
@@ -44,7 +51,10 @@ pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsS
 ///
 /// # Errors
 /// Where it does not start.
-pub fn wait_for(command: &[OsString], environment: Vec<(OsString, OsString)>) -> std::io::Result<i32> {
+pub fn wait_for(
+    command: &[OsString],
+    environment: Vec<(OsString, OsString)>,
+) -> std::io::Result<i32> {
     static CHILD: AtomicI32 = AtomicI32::new(0);
     let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
     // Caught rather than ignored: what is ignored the program would inherit.
@@ -65,7 +75,11 @@ pub fn wait_for(command: &[OsString], environment: Vec<(OsString, OsString)>) ->
     }
     // SAFETY: no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    let mut child = std::process::Command::new(program).args(arguments).env_clear().envs(environment).spawn()?;
+    let mut child = std::process::Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(environment)
+        .spawn()?;
     CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
     let status = child.wait();
     CHILD.store(0, Ordering::Relaxed);
@@ -94,5 +108,7 @@ pub fn is_executable(path: &Path) -> bool {
         return false;
     };
     // SAFETY: a terminated string.
-    path.is_file() && unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) } == 0
+    path.is_file()
+        && unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) }
+            == 0
 }

@@ -19,7 +19,8 @@ pub fn generate(args: &Generate) -> Result<()> {
         (What::Reference, _) => std::io::stdout().write_all(reference(command).as_bytes())?,
         (What::Man, None) => clap_mangen::Man::new(command).render(&mut std::io::stdout())?,
         (What::Man, Some(directory)) => {
-            clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())?;
+            clap_mangen::generate_to(command, directory)
+                .with_context(|| directory.display().to_string())?;
             // The daemons have no such command of their own: what only packagers ask for is in one
             // place.
             let daemons = [
@@ -32,7 +33,9 @@ pub fn generate(args: &Generate) -> Result<()> {
             ];
             for (daemon, section) in daemons {
                 let page = clap_mangen::Man::new(daemon).section(section);
-                page.generate_to(directory).map(drop).with_context(|| directory.display().to_string())?;
+                page.generate_to(directory)
+                    .map(drop)
+                    .with_context(|| directory.display().to_string())?;
             }
         }
     }
@@ -64,7 +67,10 @@ fn describe(command: &mut Command, contents: &mut String, sections: &mut String)
     let help = command.render_long_help().to_string();
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
     *sections += &format!("\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
-    for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+    for below in command
+        .get_subcommands_mut()
+        .filter(|below| !below.is_hide_set() && below.get_name() != "help")
+    {
         describe(below, contents, sections);
     }
 }
@@ -78,6 +84,9 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
         let kept = std::fs::read_to_string(path).expect("docs/reference.md");
         let now = reference(Cli::command());
-        assert!(kept == now, "docs/reference.md is old: ginnel generate reference >docs/reference.md\n{now}");
+        assert!(
+            kept == now,
+            "docs/reference.md is old: ginnel generate reference >docs/reference.md\n{now}"
+        );
     }
 }

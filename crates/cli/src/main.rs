@@ -58,7 +58,10 @@ const FAILED: i32 = 1;
 
 /// What the C library starts.
 #[cfg(not(test))]
-#[expect(unsafe_code, reason = "the name by which the C library calls it; no other definition of it is linked")]
+#[expect(
+    unsafe_code,
+    reason = "the name by which the C library calls it; no other definition of it is linked"
+)]
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     start()

@@ -43,19 +43,29 @@ impl Library {
         let said = Command::new(launcher).arg("--version").stdin(Stdio::null()).output();
         let said = said.with_context(|| format!("asking {name} for its version"))?;
         let text = String::from_utf8_lossy(&said.stdout);
-        Self::by_version(&text)
-            .with_context(|| format!("{name} is neither Open MPI's nor MPICH's (Hydra): it says {:?}", text.lines().next()))
+        Self::by_version(&text).with_context(|| {
+            format!(
+                "{name} is neither Open MPI's nor MPICH's (Hydra): it says {:?}",
+                text.lines().next()
+            )
+        })
     }
 
     fn by_version(text: &str) -> Option<Self> {
         let says = |word: &str| text.contains(word);
-        if says("Open MPI") || says("OpenRTE") { Some(Self::OpenMpi) } else { says("HYDRA").then_some(Self::Mpich) }
+        if says("Open MPI") || says("OpenRTE") {
+            Some(Self::OpenMpi)
+        } else {
+            says("HYDRA").then_some(Self::Mpich)
+        }
     }
 
     /// What chooses the transport.
     fn transport(self, over: Over) -> Result<Vec<Setting>> {
         match (self, over) {
-            (Self::OpenMpi, Over::Tcp) => Ok(owned(&[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self")])),
+            (Self::OpenMpi, Over::Tcp) => {
+                Ok(owned(&[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self")]))
+            }
             (Self::Mpich, Over::Tcp) => Ok(ucx_over_tcp()),
             // osc/rdma of Open MPI 4.1.4 crashes in MPI_Compare_and_swap, whatever is below it.
             (Self::OpenMpi, Over::Fabric) => Ok(owned(&[
@@ -147,10 +157,12 @@ fn of_transport(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
     let mut settings = vec![("LD_PRELOAD", preload)];
     // What the user has said of it stands, but has to reach the ranks. Windows are to lie in the
     // segment.
-    for (name, value) in [("UCX_TLS", "ginnel,self"), ("UCX_ALLOC_PRIO", "md:ginnel,thp,mmap,heap")] {
+    for (name, value) in [("UCX_TLS", "ginnel,self"), ("UCX_ALLOC_PRIO", "md:ginnel,thp,mmap,heap")]
+    {
         settings.push((name, std::env::var_os(name).unwrap_or_else(|| value.into())));
     }
-    let transports = settings.iter().find(|(name, _)| *name == "UCX_TLS").map(|(_, value)| value.clone());
+    let transports =
+        settings.iter().find(|(name, _)| *name == "UCX_TLS").map(|(_, value)| value.clone());
     for name in transports.as_deref().map_or(&[][..], beside_others) {
         settings.push((name, std::env::var_os(name).unwrap_or_else(|| "inf".into())));
     }
@@ -176,7 +188,10 @@ fn new_key() -> OsString {
 fn of_segment(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
     let mut settings = of_environment(&["GINNEL_DIR", "GINNEL_SIZE"]);
     if let Some(segment) = segment {
-        settings.push(("GINNEL_FABRIC", std::path::absolute(segment.path(&default_directory()))?.into()));
+        settings.push((
+            "GINNEL_FABRIC",
+            std::path::absolute(segment.path(&default_directory()))?.into(),
+        ));
     } else {
         settings.extend(of_environment(&["GINNEL_FABRIC"]));
     }
@@ -212,7 +227,8 @@ fn of_run(args: &Run) -> Result<Vec<Setting>> {
         "GINNEL_REPORT",
     ];
     let set = run::environment(args, ginnel_preload::Preload::Kept)?;
-    let find = |name: &'static str| Some((name, set.iter().find(|(key, _)| key == name)?.1.clone()));
+    let find =
+        |name: &'static str| Some((name, set.iter().find(|(key, _)| key == name)?.1.clone()));
     Ok(NAMES.into_iter().filter_map(find).collect())
 }
 
@@ -222,7 +238,11 @@ pub fn mpirun(args: &Mpirun) -> i32 {
         Ok((command, environment)) if args.over != Over::Tcp => wait(args, &command, environment),
         Ok((command, environment)) => {
             let errno = exec::exec(&command, None, environment);
-            eprintln!("ginnel: cannot run {}: {}", args.launcher.display(), std::io::Error::from_raw_os_error(errno));
+            eprintln!(
+                "ginnel: cannot run {}: {}",
+                args.launcher.display(),
+                std::io::Error::from_raw_os_error(errno)
+            );
             run::CANNOT
         }
         Err(error) => {
@@ -234,12 +254,15 @@ pub fn mpirun(args: &Mpirun) -> i32 {
 
 /// Runs the launcher to its end, and gives back what killed ranks held.
 fn wait(args: &Mpirun, command: &[OsString], environment: Environment) -> i32 {
-    let named = environment.iter().find(|(name, _)| name == "GINNEL_FABRIC").map(|(_, path)| path.into());
+    let named =
+        environment.iter().find(|(name, _)| name == "GINNEL_FABRIC").map(|(_, path)| path.into());
     let path = named.map_or_else(ginnel_fabric::node::default_path, Ok);
     let done = exec::wait_for(command, environment);
     // Ranks that are just being ended still hold what they have.
     exec::wait_for_the_rest(PATIENCE);
-    if let Err(error) = path.and_then(|path| ginnel_fabric::node::clean(&path).map_err(|error| format!("{error:?}"))) {
+    if let Err(error) = path
+        .and_then(|path| ginnel_fabric::node::clean(&path).map_err(|error| format!("{error:?}")))
+    {
         eprintln!("ginnel: cannot look for what ended ranks left: {error}");
     }
     done.unwrap_or_else(|error| {
@@ -252,7 +275,9 @@ fn wait(args: &Mpirun, command: &[OsString], environment: Environment) -> i32 {
 fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     let name = args.launcher.display();
     let Some(launcher) = run::find(&args.launcher) else {
-        bail!("{name}: no such program in PATH; Debian has it in the packages openmpi-bin and mpich");
+        bail!(
+            "{name}: no such program in PATH; Debian has it in the packages openmpi-bin and mpich"
+        );
     };
     let library = Library::of(&launcher)?;
     let transport = library.transport(args.over)?;
@@ -266,12 +291,21 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     command.extend(library.hand_on(&ranks));
     command.extend(args.arguments.iter().cloned());
     let segment = ranks.into_iter().filter(|(name, _)| ["GINNEL_FABRIC", KEY].contains(name));
-    let environment = std::env::vars_os().chain(segment.chain(transport).map(|(name, value)| (name.into(), value)));
+    let environment = std::env::vars_os()
+        .chain(segment.chain(transport).map(|(name, value)| (name.into(), value)));
     Ok((command, environment.collect()))
 }
 
 fn as_run(segment: Option<SegmentName>, verbose: bool) -> Run {
-    Run { segment, policy: None, allow: Vec::new(), verbose, no_spin: false, sysv: false, command: Vec::new() }
+    Run {
+        segment,
+        policy: None,
+        allow: Vec::new(),
+        verbose,
+        no_spin: false,
+        sysv: false,
+        command: Vec::new(),
+    }
 }
 
 /// Prints the settings as a shell's `export` lines.
@@ -288,7 +322,9 @@ pub fn env(args: &Env) -> Result<()> {
         (For::Ucx, Over::Tcp) => [ucx_over_tcp(), ranks].concat(),
         (For::Ucx, Over::Ucx) => ranks,
         (For::Ucx, Over::Fabric) => bail!("UCX does not use libfabric: --over ucx or tcp"),
-        (For::Libfabric, Over::Ucx) => bail!("libfabric does not use Ginnel's transport for UCX: --over fabric or tcp"),
+        (For::Libfabric, Over::Ucx) => {
+            bail!("libfabric does not use Ginnel's transport for UCX: --over fabric or tcp")
+        }
         (For::Libfabric, Over::Tcp) => [owned(&[("FI_PROVIDER", "tcp")]), ranks].concat(),
         (For::Libfabric, Over::Fabric) => [owned(&[("FI_PROVIDER", "ginnel")]), ranks].concat(),
     };
@@ -306,7 +342,10 @@ fn env_list(settings: &[Setting]) -> Result<OsString> {
     let mut list = OsString::new();
     for (name, value) in settings {
         if value.as_bytes().contains(&b';') {
-            bail!("{name}={} has a semicolon, which Open MPI's list of variables cannot hold: use ginnel mpirun", value.display());
+            bail!(
+                "{name}={} has a semicolon, which Open MPI's list of variables cannot hold: use ginnel mpirun",
+                value.display()
+            );
         }
         if !list.is_empty() {
             list.push(";");
@@ -340,8 +379,14 @@ mod tests {
 
     #[test]
     fn a_launcher_is_known_by_its_version() {
-        assert_eq!(Library::by_version("mpirun (Open MPI) 4.1.4\n\nReport bugs"), Some(Library::OpenMpi));
-        assert_eq!(Library::by_version("HYDRA build details:\n    Version:  4.0.2"), Some(Library::Mpich));
+        assert_eq!(
+            Library::by_version("mpirun (Open MPI) 4.1.4\n\nReport bugs"),
+            Some(Library::OpenMpi)
+        );
+        assert_eq!(
+            Library::by_version("HYDRA build details:\n    Version:  4.0.2"),
+            Some(Library::Mpich)
+        );
         assert_eq!(Library::by_version("Intel(R) MPI Library"), None);
     }
 
@@ -355,7 +400,10 @@ mod tests {
     #[test]
     fn long_messages_stay_in_the_segment_beside_other_transports() {
         let set = |transports: &str| beside_others(OsStr::new(transports)).len();
-        assert_eq!((set("ginnel"), set("ginnel,self"), set("ginnel,tcp,self"), set("all")), (0, 0, 2, 2));
+        assert_eq!(
+            (set("ginnel"), set("ginnel,self"), set("ginnel,tcp,self"), set("all")),
+            (0, 0, 2, 2)
+        );
     }
 
     #[test]

@@ -31,15 +31,27 @@ impl FromStr for SegmentName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let name = text.rsplit('/').next().unwrap_or(text);
-        if !text.contains('/') && !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
-            return Err("a name is made of letters, digits, '.', '_' and '-'; a path contains a slash".into());
+        if !text.contains('/')
+            && !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        {
+            return Err(
+                "a name is made of letters, digits, '.', '_' and '-'; a path contains a slash"
+                    .into(),
+            );
         }
         match name {
             "" => Err("it names no file".into()),
-            ledger if is_ledger(ledger) => Err(format!("'{ledger}' is the name of a list of sockets; choose another name")),
-            table if is_process_table(table) => Err(format!("'{table}' is the name of a list of processes; choose another name")),
+            ledger if is_ledger(ledger) => {
+                Err(format!("'{ledger}' is the name of a list of sockets; choose another name"))
+            }
+            table if is_process_table(table) => {
+                Err(format!("'{table}' is the name of a list of processes; choose another name"))
+            }
             _ if name.starts_with('.') => Err("a name does not begin with '.'".into()),
-            _ if is_by_product(name) => Err("names that end in '.wake' or '.new' belong to other segments; choose another".into()),
+            _ if is_by_product(name) => {
+                Err("names that end in '.wake' or '.new' belong to other segments; choose another"
+                    .into())
+            }
             _ if name.len() > 200 => Err("a name has at most 200 characters".into()),
             _ => Ok(Self(text.to_owned())),
         }
@@ -92,12 +104,17 @@ mod tests {
     fn wake_files_are_told_from_others() {
         assert!(is_wake_file("w0123456789abcdef") && is_wake_file("m0") && is_wake_file("m65535"));
         assert!(is_wake_file("parties"));
-        assert!(!["w", "m", "m1x", "w0123", "notes", "w0123456789abcdeg"].iter().any(|name| is_wake_file(name)));
+        assert!(
+            !["w", "m", "m1x", "w0123", "notes", "w0123456789abcdeg"]
+                .iter()
+                .any(|name| is_wake_file(name))
+        );
     }
 
     #[test]
     fn plain_names_lie_in_the_directory() {
-        let path = |name: &str| name.parse::<SegmentName>().expect("a good name").path(Path::new("/d"));
+        let path =
+            |name: &str| name.parse::<SegmentName>().expect("a good name").path(Path::new("/d"));
         assert_eq!(path("a"), Path::new("/d/a"));
         assert_eq!(path("./a"), Path::new("./a"));
     }

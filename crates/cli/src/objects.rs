@@ -38,7 +38,9 @@ pub fn list(args: &Ls) -> Result<()> {
     let shown = segment.path().display();
     if args.json {
         let objects: Vec<Value> = objects.iter().map(as_json).collect();
-        return json(&json!({"version": VERSION, "segment": shown.to_string(), "objects": objects}));
+        return json(
+            &json!({"version": VERSION, "segment": shown.to_string(), "objects": objects}),
+        );
     }
     if objects.is_empty() {
         return print(&format!("No object in {shown}.\n"));

@@ -16,7 +16,11 @@ const SYSTEM: &str = "/etc/ginnel/policy";
 
 /// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow`
 /// did, `trusted` what ginneld's configuration trusts in the segment. `None`: there are none.
-pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Result<Option<OsString>> {
+pub fn rules(
+    file: Option<&Path>,
+    allowed: &[String],
+    trusted: &[String],
+) -> Result<Option<OsString>> {
     let system = read(Path::new(SYSTEM), true)?;
     let given = match std::env::var(VARIABLE) {
         Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not UTF-8"),
@@ -25,7 +29,9 @@ pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Res
     let own = match (file, given) {
         (Some(file), _) => read(file, false)?,
         // A program under ginnel that starts another so: they stand there already.
-        (None, Ok(given)) => checked(VARIABLE, given.strip_prefix(system.as_str()).unwrap_or(&given).to_owned())?,
+        (None, Ok(given)) => {
+            checked(VARIABLE, given.strip_prefix(system.as_str()).unwrap_or(&given).to_owned())?
+        }
         (None, Err(_)) => users_file().map_or_else(|| Ok(String::new()), |file| read_own(&file))?,
     };
     let mut all = system + &own;
@@ -56,9 +62,11 @@ pub fn for_service(allowed: &[String], trusted: &[String]) -> Result<Option<Stri
 }
 
 fn users_file() -> Option<PathBuf> {
-    let configuration = std::env::var_os("XDG_CONFIG_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let configuration =
-        configuration.or_else(|| Some(Path::new(&std::env::var_os("HOME").filter(|dir| !dir.is_empty())?).join(".config")))?;
+        std::env::var_os("XDG_CONFIG_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let configuration = configuration.or_else(|| {
+        Some(Path::new(&std::env::var_os("HOME").filter(|dir| !dir.is_empty())?).join(".config"))
+    })?;
     Some(configuration.join("ginnel/policy"))
 }
 
@@ -74,7 +82,12 @@ fn read_own(file: &Path) -> Result<String> {
 fn read(file: &Path, may_be_missing: bool) -> Result<String> {
     match std::fs::read_to_string(file) {
         Ok(text) => checked(&file.display().to_string(), text + "\n"),
-        Err(error) if may_be_missing && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(String::new()),
+        Err(error)
+            if may_be_missing
+                && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
+            Ok(String::new())
+        }
         // Whoever wrote it meant something by it: no program runs without.
         Err(error) => Err(error).with_context(|| format!("policy {}", file.display())),
     }

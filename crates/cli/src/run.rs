@@ -22,8 +22,15 @@ const SYSV: &str = "libginnel_sysv.so";
 
 /// Settings that are numbers. The shim itself takes what it does not understand for not said: it
 /// must not keep a program from running.
-const NUMBERS: [&str; 7] =
-    ["GINNEL_SIZE", "GINNEL_SPIN", "GINNEL_AFTER", "GINNEL_RING", "GINNEL_RING_MAX", "GINNEL_TOKENS", "GINNEL_VERBOSE"];
+const NUMBERS: [&str; 7] = [
+    "GINNEL_SIZE",
+    "GINNEL_SPIN",
+    "GINNEL_AFTER",
+    "GINNEL_RING",
+    "GINNEL_RING_MAX",
+    "GINNEL_TOKENS",
+    "GINNEL_VERBOSE",
+];
 
 /// Runs the program; returns only where that failed, with the exit status.
 pub fn run(args: &Run) -> i32 {
@@ -32,7 +39,8 @@ pub fn run(args: &Run) -> i32 {
     };
     let file = find(program);
     let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
-    let finding = file.as_deref().and_then(look).filter(|finding| finding.why != Unreachable::Unknown);
+    let finding =
+        file.as_deref().and_then(look).filter(|finding| finding.why != Unreachable::Unknown);
     let loader = loader(finding.as_ref(), name.as_deref());
     let way = if is_switched_off(finding.as_ref()) {
         Way::None
@@ -41,13 +49,14 @@ pub fn run(args: &Run) -> i32 {
     };
     // The file to execute in the program's place.
     let in_place = loader.filter(|_| way == Way::Loader);
-    let mut environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.preload())) {
-        Ok(environment) => environment,
-        Err(error) => {
-            eprintln!("ginnel: {error:#}");
-            return OWN;
-        }
-    };
+    let mut environment =
+        match environment(args, finding.map_or(Preload::Kept, |finding| finding.preload())) {
+            Ok(environment) => environment,
+            Err(error) => {
+                eprintln!("ginnel: {error:#}");
+                return OWN;
+            }
+        };
     let directory = default_directory();
     // The shim will say no more than that in silence.
     if let Err(why) = if directory.exists() { check_directory(&directory) } else { Ok(()) } {
@@ -69,7 +78,9 @@ pub fn run(args: &Run) -> i32 {
     }
     match file {
         // Then what is missing is the interpreter that the file names.
-        Some(file) => eprintln!("ginnel: cannot run {}: its interpreter is missing", file.display()),
+        Some(file) => {
+            eprintln!("ginnel: cannot run {}: its interpreter is missing", file.display())
+        }
         None if program.as_bytes().contains(&b'/') => eprintln!("ginnel: {name}: no such file"),
         None => eprintln!("ginnel: {name}: no such program in PATH"),
     }
@@ -97,7 +108,9 @@ pub fn says(finding: Finding, file: &Path) -> String {
 /// What is executed in the place of a program in Go without a dynamic linker: it lies beside the
 /// library.
 fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> {
-    finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
+    finding.filter(|finding| {
+        finding.why == Unreachable::StaticGo && finding.interpreter().is_none()
+    })?;
     let loader = shim().ok()?.with_file_name(LOADER);
     let name = CString::new(loader.as_os_str().as_bytes()).ok()?;
     ginnel_preload::can_load(&name, program?).then_some(loader)
@@ -128,7 +141,9 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
     }
     // The C library's own default where there is no PATH (confstr(3), _CS_PATH).
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| exec::is_executable(file))
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| exec::is_executable(file))
 }
 
 /// This process's environment, with Ginnel's settings.
@@ -136,7 +151,11 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
     for key in NUMBERS {
         if let Some(value) = std::env::var_os(key).filter(|value| !value.is_empty()) {
             let is_number = value.to_str().is_some_and(|value| value.trim().parse::<u64>().is_ok());
-            ensure!(is_number, "{key}={}: not a whole number (see ginnel run --help)", value.display());
+            ensure!(
+                is_number,
+                "{key}={}: not a whole number (see ginnel run --help)",
+                value.display()
+            );
         }
     }
     let mut changes: Vec<(&str, OsString)> = Vec::new();
@@ -151,7 +170,8 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
         let path = segment.path(&default_directory());
         if segment.is_path() {
             // The program may change its directory.
-            let path = std::path::absolute(&path).with_context(|| format!("segment {}", path.display()))?;
+            let path = std::path::absolute(&path)
+                .with_context(|| format!("segment {}", path.display()))?;
             let directory = path.parent().unwrap_or(Path::new("/"));
             // Where a daemon is gone the program goes on over TCP, and the shim says why.
             ensure!(
@@ -164,7 +184,8 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
         } else {
             changes.push((
                 "GINNEL_SEGMENT",
-                served::socket(segment.as_str()).map_or_else(|| segment.as_str().into(), PathBuf::into_os_string),
+                served::socket(segment.as_str())
+                    .map_or_else(|| segment.as_str().into(), PathBuf::into_os_string),
             ));
         }
     } else if let Some(socket) = served::from_environment() {
@@ -180,7 +201,8 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
         // After a detach another device may be taken.
         changes.push(("GINNEL_FOUND", "1".into()));
     }
-    let socket = changes.iter().find(|(key, _)| *key == "GINNEL_SEGMENT").map(|(_, path)| Path::new(path));
+    let socket =
+        changes.iter().find(|(key, _)| *key == "GINNEL_SEGMENT").map(|(_, path)| Path::new(path));
     let trusted = socket.map(served::trusted).unwrap_or_default();
     if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow, &trusted)? {
         changes.push((policy::VARIABLE, rules));
@@ -191,10 +213,15 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
     if args.no_spin {
         changes.push(("GINNEL_SPIN", "0".into()));
     }
-    let stale =
-        |key: &OsString| args.segment.is_some() && key == "GINNEL_FOUND" || changes.iter().any(|(changed, _)| key == changed);
+    let stale = |key: &OsString| {
+        args.segment.is_some() && key == "GINNEL_FOUND"
+            || changes.iter().any(|(changed, _)| key == changed)
+    };
     let kept = std::env::vars_os().filter(|(key, _)| !stale(key)).collect::<Vec<_>>();
-    Ok(kept.into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
+    Ok(kept
+        .into_iter()
+        .chain(changes.into_iter().map(|(key, value)| (key.into(), value)))
+        .collect())
 }
 
 /// The library to preload.
@@ -204,10 +231,15 @@ pub fn shim() -> Result<PathBuf> {
         ensure!(path.is_file(), "GINNEL_SHIM: there is no file {}", path.display());
         return Ok(path);
     }
-    let own = std::env::current_exe().context("cannot tell where ginnel is; set GINNEL_SHIM to its library")?;
+    let own = std::env::current_exe()
+        .context("cannot tell where ginnel is; set GINNEL_SHIM to its library")?;
     let here = own.parent().unwrap_or(Path::new("/"));
     let beside = here.parent().unwrap_or(Path::new("/"));
-    let places = [here.join(SHIM), beside.join("lib/ginnel").join(SHIM), Path::new("/usr/lib/ginnel").join(SHIM)];
+    let places = [
+        here.join(SHIM),
+        beside.join("lib/ginnel").join(SHIM),
+        Path::new("/usr/lib/ginnel").join(SHIM),
+    ];
     match places.iter().find(|place| place.is_file()) {
         Some(place) => Ok(place.clone()),
         None => bail!(
@@ -221,26 +253,41 @@ pub fn shim() -> Result<PathBuf> {
 /// there is one for.
 pub fn for_all(shim: &Path) -> Preload {
     let name = CString::new(shim.as_os_str().as_bytes());
-    if name.is_ok_and(|name| ginnel_preload::has_musl(&name)) { Preload::Either } else { Preload::Token }
+    if name.is_ok_and(|name| ginnel_preload::has_musl(&name)) {
+        Preload::Either
+    } else {
+        Preload::Token
+    }
 }
 
 /// The list of preloads with the shim first, once (ld.so(8): divided by spaces or colons).
 pub fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Result<OsString> {
     let name = shim.as_os_str().as_bytes();
     let divides = |byte: &u8| *byte == b' ' || *byte == b':';
-    ensure!(!name.iter().any(divides), "{} cannot be preloaded: its path has a space or a colon", shim.display());
+    ensure!(
+        !name.iter().any(divides),
+        "{} cannot be preloaded: its path has a space or a colon",
+        shim.display()
+    );
     let before = before.unwrap_or_default();
     let own = ginnel_preload::parts(name);
     let mut list = match preload {
         Preload::Either => {
-            let (folder, file) = (shim.parent().unwrap_or(Path::new("/")), shim.file_name().unwrap_or_default());
+            let (folder, file) =
+                (shim.parent().unwrap_or(Path::new("/")), shim.file_name().unwrap_or_default());
             folder.join(LIB).join(file).into_os_string()
         }
         Preload::Kept => shim.into(),
-        Preload::Token | Preload::TokenOnly | Preload::Gone => [OsStr::new(TOKEN), shim.as_os_str()].into_iter().collect(),
+        Preload::Token | Preload::TokenOnly | Preload::Gone => {
+            [OsStr::new(TOKEN), shim.as_os_str()].into_iter().collect()
+        }
     };
-    let is_shim = |other: &[u8]| other == name || ginnel_preload::parts(other).is_some_and(|parts| Some(parts) == own);
-    for other in before.as_bytes().split(divides).filter(|other| !other.is_empty() && !is_shim(other)) {
+    let is_shim = |other: &[u8]| {
+        other == name || ginnel_preload::parts(other).is_some_and(|parts| Some(parts) == own)
+    };
+    for other in
+        before.as_bytes().split(divides).filter(|other| !other.is_empty() && !is_shim(other))
+    {
         list.push(":");
         list.push(OsStr::from_bytes(other));
     }
@@ -251,11 +298,19 @@ pub fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Res
 /// named so that only glibc's dynamic linker finds it: see [`TOKEN`].
 fn with_sysv(list: &OsStr, shim: &Path) -> Result<OsString> {
     let library = shim.with_file_name(SYSV);
-    ensure!(library.is_file(), "{SYSV} is not in {}: build it (cargo build --release)", shim.parent().unwrap_or(shim).display());
+    ensure!(
+        library.is_file(),
+        "{SYSV} is not in {}: build it (cargo build --release)",
+        shim.parent().unwrap_or(shim).display()
+    );
     let mut name = OsString::from(TOKEN);
     name.push(&library);
     let is_it = |other: &[u8]| other == name.as_bytes() || other == library.as_os_str().as_bytes();
-    let others = list.as_bytes().split(|byte| *byte == b':').filter(|other| !is_it(other)).map(OsStr::from_bytes);
+    let others = list
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .filter(|other| !is_it(other))
+        .map(OsStr::from_bytes);
     let mut others: Vec<OsString> = others.map(OsStr::to_owned).collect();
     others.insert(others.len().min(1), name);
     Ok(others.join(OsStr::new(":")))
@@ -284,13 +339,19 @@ mod tests {
 
     #[test]
     fn the_shim_is_preloaded_first_and_once() {
-        let named = |before: &str, preload| with_shim(Some(before.into()), Path::new("/l/shim.so"), preload).expect("a list");
+        let named = |before: &str, preload| {
+            with_shim(Some(before.into()), Path::new("/l/shim.so"), preload).expect("a list")
+        };
         let with = |before: &str| named(before, Preload::Kept);
         assert_eq!(with(""), "/l/shim.so");
         assert_eq!(with("/a.so /b.so"), "/l/shim.so:/a.so:/b.so");
         assert_eq!(with("/a.so:/l/shim.so"), "/l/shim.so:/a.so");
         let token = format!("{TOKEN}/l/shim.so");
-        assert_eq!(with(&format!("{token}:/a.so")), "/l/shim.so:/a.so", "it is one library by either name");
+        assert_eq!(
+            with(&format!("{token}:/a.so")),
+            "/l/shim.so:/a.so",
+            "it is one library by either name"
+        );
         assert_eq!(named("/l/shim.so", Preload::Token), token.as_str());
         assert_eq!(named(&token, Preload::Token), token.as_str());
         let either = "/l/$LIB/shim.so";

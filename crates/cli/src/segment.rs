@@ -35,14 +35,20 @@ fn create(args: &Create) -> Result<()> {
         make_directory(&directory)?;
     }
     let path = args.name.path(&directory);
-    ensure!(!is_socket(&path), "{}: names that end in '.sock' belong to ginneld; choose another", path.display());
+    ensure!(
+        !is_socket(&path),
+        "{}: names that end in '.sock' belong to ginneld; choose another",
+        path.display()
+    );
     let config = Config { size: args.size.0, mode: args.mode.0, tokens_only: args.tokens };
     let made = Segment::create(&path, &config);
     let (name, shown) = (args.name.as_str(), path.display());
     match made {
         Ok(_) => {}
         Err(Error::System { errno: libc::EEXIST, .. }) => {
-            bail!("segment {name} exists already ({shown}); remove it with `ginnel segment remove {name}` or choose another name")
+            bail!(
+                "segment {name} exists already ({shown}); remove it with `ginnel segment remove {name}` or choose another name"
+            )
         }
         Err(Error::System { errno: libc::ENOENT, .. }) => {
             bail!("segment {name}: there is no directory for {shown}; create it first")
@@ -50,7 +56,8 @@ fn create(args: &Create) -> Result<()> {
         Err(error) => return Err(error).with_context(|| format!("segment {name} ({shown})")),
     }
     // What was asked for, whatever the umask.
-    fs::set_permissions(&path, Permissions::from_mode(args.mode.0)).with_context(|| format!("permissions of {shown}"))?;
+    fs::set_permissions(&path, Permissions::from_mode(args.mode.0))
+        .with_context(|| format!("permissions of {shown}"))?;
     print(&format!("Created segment {name}: {shown}\n"))?;
     match served::socket(name).filter(|_| !args.name.is_path()) {
         Some(_) => print(&format!(
@@ -67,13 +74,18 @@ fn make_directory(directory: &Path) -> Result<()> {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot make {shown}; name another with GINNEL_DIR"));
+            return Err(error)
+                .with_context(|| format!("cannot make {shown}; name another with GINNEL_DIR"));
         }
     }
     let meta = fs::metadata(directory).with_context(|| shown.to_string())?;
     let (me, _) = ginnel_region::sys::effective_ids();
     ensure!(meta.is_dir(), "{shown} is no directory; name another with GINNEL_DIR");
-    ensure!(meta.uid() == me || me == 0, "{shown} belongs to user {}; name another directory with GINNEL_DIR", meta.uid());
+    ensure!(
+        meta.uid() == me || me == 0,
+        "{shown} belongs to user {}; name another directory with GINNEL_DIR",
+        meta.uid()
+    );
     Ok(())
 }
 
@@ -99,7 +111,10 @@ fn remove(args: &Remove) -> Result<()> {
         bail!("{} is where ginneld serves a segment: it is not removed from here", file.display());
     }
     if Segment::open(&file).is_ok_and(|segment| segment.source() != Source::File) {
-        bail!("{} is the host's: ginneld there serves it, and no machine can remove it", file.display());
+        bail!(
+            "{} is the host's: ginneld there serves it, and no machine can remove it",
+            file.display()
+        );
     }
     let wakes = wake_directory(&directory, &file);
     let name = args.name.as_str();
@@ -112,14 +127,20 @@ fn remove(args: &Remove) -> Result<()> {
     };
     let has_wakes = fs::symlink_metadata(&wakes).is_ok_and(|meta| meta.is_dir());
     if meta.is_none() && !has_wakes {
-        bail!("there is no segment {name} ({}); `ginnel segment list` shows those that are", file.display());
+        bail!(
+            "there is no segment {name} ({}); `ginnel segment list` shows those that are",
+            file.display()
+        );
     }
     if meta.is_some() {
         check_kind(&args.name, &file, args.force)?;
     }
     let users = Users::of(&file, &wakes, &directory);
     if users.any() && !args.force {
-        bail!("segment {name} is in use by {}; end them, or remove it all the same with --force", users.text());
+        bail!(
+            "segment {name} is in use by {}; end them, or remove it all the same with --force",
+            users.text()
+        );
     }
     if meta.is_some() {
         fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
@@ -177,7 +198,9 @@ struct Users {
 
 impl Users {
     fn of(file: &Path, wakes: &Path, directory: &Path) -> Self {
-        let named = Segment::open(file).map(|segment| in_table(directory, segment.id())).unwrap_or_default();
+        let named = Segment::open(file)
+            .map(|segment| in_table(directory, segment.id()))
+            .unwrap_or_default();
         Self { named, locked: locked(wakes) }
     }
 
@@ -189,7 +212,8 @@ impl Users {
         if self.named.is_empty() {
             return "processes that are not in this user's list (of another user or container, or a `ginnel top`)".into();
         }
-        let named: Vec<String> = self.named.iter().take(10).map(|(pid, name)| format!("{pid} ({name})")).collect();
+        let named: Vec<String> =
+            self.named.iter().take(10).map(|(pid, name)| format!("{pid} ({name})")).collect();
         let more = self.named.len().saturating_sub(10);
         let processes = if self.named.len() == 1 { "process" } else { "processes" };
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -209,7 +233,9 @@ fn in_table(directory: &Path, segment: u64) -> Vec<(u32, String)> {
 /// Does anybody use a segment in this directory?
 pub fn is_in_use(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "wake") && locked(&path))
+    entries
+        .map(|entry| entry.path())
+        .any(|path| path.extension().is_some_and(|end| end == "wake") && locked(&path))
 }
 
 /// Is a member's lock file (`ginnel_node::wake::directory`) held?

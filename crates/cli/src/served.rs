@@ -13,19 +13,25 @@ pub fn socket(name: &str) -> Option<PathBuf> {
     // directory that somebody else may have made is no daemon's, whoever listens there.
     let configured = Path::new(DEFAULT_FILE).exists() && config.segments.contains_key(name);
     let away = configured && !config.run_dir.exists();
-    (away || (configured || socket.exists() && is_socket(&socket)) && is_trusted(&config.run_dir)).then_some(socket)
+    (away || (configured || socket.exists() && is_socket(&socket)) && is_trusted(&config.run_dir))
+        .then_some(socket)
 }
 
 /// Addresses that this host's configuration trusts in the segment at this socket.
 pub fn trusted(socket: &Path) -> Vec<String> {
     let config = Config::of_this_host();
-    let of = |(name, segment): (&String, &SegmentConfig)| (config.socket(name, 0) == socket).then(|| segment.trust.clone());
+    let of = |(name, segment): (&String, &SegmentConfig)| {
+        (config.socket(name, 0) == socket).then(|| segment.trust.clone())
+    };
     config.segments.iter().find_map(of).unwrap_or_default()
 }
 
 /// [`socket`] of the name in `GINNEL_SEGMENT`.
 pub fn from_environment() -> Option<PathBuf> {
-    std::env::var("GINNEL_SEGMENT").ok().filter(|name| !name.contains('/')).and_then(|name| socket(&name))
+    std::env::var("GINNEL_SEGMENT")
+        .ok()
+        .filter(|name| !name.contains('/'))
+        .and_then(|name| socket(&name))
 }
 
 /// All that are there: (name, socket).

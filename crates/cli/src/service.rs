@@ -48,7 +48,11 @@ fn enable(args: &Enable) -> Result<()> {
     let library = library(args.user)?;
     let common = variables(args)?;
     // All of them are looked at before anything is written.
-    let plans: Vec<Plan> = args.units.iter().map(|name| plan(manager, name, &library, &common)).collect::<Result<_>>()?;
+    let plans: Vec<Plan> = args
+        .units
+        .iter()
+        .map(|name| plan(manager, name, &library, &common))
+        .collect::<Result<_>>()?;
     let mut written = Vec::new();
     let done = plans.iter().try_for_each(|plan| {
         let before = dropin::is_there(&plan.place)?;
@@ -57,7 +61,8 @@ fn enable(args: &Enable) -> Result<()> {
         Ok(())
     });
     let done = done.and_then(|()| manager.systemctl(&["daemon-reload"]).map(drop));
-    let done = done.and_then(|()| plans.iter().try_for_each(|plan| counts(manager, plan, &library)));
+    let done =
+        done.and_then(|()| plans.iter().try_for_each(|plan| counts(manager, plan, &library)));
     if let Err(error) = done {
         take_back(manager, &written);
         return Err(error);
@@ -112,8 +117,13 @@ fn variables(args: &Enable) -> Result<Vec<(String, String)>> {
             None => PathBuf::from(segment.as_str()),
         };
         if segment.is_path() {
-            let there = named.is_absolute() && (is_socket(&named) || named.parent().is_some_and(Path::is_dir));
-            ensure!(there, "segment {}: must be an absolute path in a directory that is there", named.display());
+            let there = named.is_absolute()
+                && (is_socket(&named) || named.parent().is_some_and(Path::is_dir));
+            ensure!(
+                there,
+                "segment {}: must be an absolute path in a directory that is there",
+                named.display()
+            );
         }
         trusted = served::trusted(&named);
         all.push(("GINNEL_SEGMENT".to_owned(), named.to_string_lossy().into_owned()));
@@ -133,7 +143,8 @@ fn plan(manager: Manager, name: &str, library: &Path, common: &[(String, String)
     dropin::is_there(&place)?;
     programs(&unit, library)?;
     environment(&unit)?;
-    let socket = common.iter().any(|(name, value)| name == "GINNEL_SEGMENT" && is_socket(Path::new(value)));
+    let socket =
+        common.iter().any(|(name, value)| name == "GINNEL_SEGMENT" && is_socket(Path::new(value)));
     let openings = sandbox::look(&unit, library, socket)?;
     let before = unit.variable("LD_PRELOAD").or_else(|| manager.variable("LD_PRELOAD"));
     // A unit may start other programs before its own.
@@ -153,8 +164,11 @@ fn programs(unit: &Unit, library: &Path) -> Result<()> {
     for file in unit.programs() {
         // A program that may not be looked at may have it all the same. The environment alone does
         // not start the loader of static ones in Go.
-        let is_reached = |why| why == Unreachable::Unknown || ginnel_preload::way(Some(why), false) == Way::Preload;
-        let finding = run::look_with(&file, Some(library)).filter(|finding| !is_reached(finding.why));
+        let is_reached = |why| {
+            why == Unreachable::Unknown || ginnel_preload::way(Some(why), false) == Way::Preload
+        };
+        let finding =
+            run::look_with(&file, Some(library)).filter(|finding| !is_reached(finding.why));
         let Some(finding) = finding else { continue };
         bail!(
             "{}: {}, so no preloaded library reaches it; its connections stay on TCP (`ginnel doctor {}`)",
@@ -170,13 +184,23 @@ fn programs(unit: &Unit, library: &Path) -> Result<()> {
 /// What else has a word in the service's environment.
 fn environment(unit: &Unit) -> Result<()> {
     let name = &unit.name;
-    if let Some(taken) = unit.words("UnsetEnvironment").iter().find(|word| word.split('=').next() == Some("LD_PRELOAD")) {
-        bail!("{name} has UnsetEnvironment={taken}: no library can be preloaded; take that line out (`systemctl edit {name}`)");
+    if let Some(taken) = unit
+        .words("UnsetEnvironment")
+        .iter()
+        .find(|word| word.split('=').next() == Some("LD_PRELOAD"))
+    {
+        bail!(
+            "{name} has UnsetEnvironment={taken}: no library can be preloaded; take that line out (`systemctl edit {name}`)"
+        );
     }
     for file in unit.environment_files() {
         // What counts more than a unit's own lines; a file that is missing says nothing.
         let text = fs::read_to_string(&file).unwrap_or_default();
-        let sets = |line: &&str| ["LD_PRELOAD", "GINNEL_OFF"].iter().any(|key| line.trim_start().starts_with(&format!("{key}=")));
+        let sets = |line: &&str| {
+            ["LD_PRELOAD", "GINNEL_OFF"]
+                .iter()
+                .any(|key| line.trim_start().starts_with(&format!("{key}=")))
+        };
         if let Some(line) = text.lines().find(sets) {
             bail!(
                 "{name} has {line:?} from {}, which counts more than a drop-in: move it to an Environment= line \
@@ -224,12 +248,21 @@ fn restart(manager: Manager, plan: &Plan, library: &Path) -> Result<()> {
         manager.systemctl(&["daemon-reload"])?;
         let _ = manager.systemctl(&["reset-failed", "--", name]);
         let back = manager.systemctl(&["restart", "--", name]);
-        let now = if back.is_ok() { "it runs again as before" } else { "and it does not start without it either" };
-        bail!("{name} did not start with the library: {now}; `journalctl -u {name}` has what it said");
+        let now = if back.is_ok() {
+            "it runs again as before"
+        } else {
+            "and it does not start without it either"
+        };
+        bail!(
+            "{name} did not start with the library: {now}; `journalctl -u {name}` has what it said"
+        );
     }
     if ran {
         let (all, with) = processes(&state, library);
-        print(&format!("  restarted; {with} of its {} have the library\n", count(all, "process", "processes")))?;
+        print(&format!(
+            "  restarted; {with} of its {} have the library\n",
+            count(all, "process", "processes")
+        ))?;
     }
     Ok(())
 }
@@ -248,7 +281,11 @@ fn settled(manager: Manager, name: &str, started: bool) -> Result<Unit> {
 
 /// Says which of the services do not meet, since they run as different users.
 fn users_apart(plans: &[Plan], args: &Enable) -> Result<()> {
-    let user = |plan: &Plan| Some(plan.unit.get("User").to_owned()).filter(|user| !user.is_empty()).unwrap_or("root".into());
+    let user = |plan: &Plan| {
+        Some(plan.unit.get("User").to_owned())
+            .filter(|user| !user.is_empty())
+            .unwrap_or("root".into())
+    };
     let users: BTreeSet<String> = plans.iter().map(user).collect();
     if users.len() < 2 || args.segment.is_some() || args.user {
         return Ok(());
@@ -264,13 +301,17 @@ fn users_apart(plans: &[Plan], args: &Enable) -> Result<()> {
 fn disable(args: &Disable) -> Result<()> {
     let manager = Manager { user: args.user };
     let units = if args.all { dropin::all(manager)? } else { Vec::new() };
-    let named = args.units.iter().map(|name| systemd::full_name(name)).collect::<Result<Vec<_>>>()?;
+    let named =
+        args.units.iter().map(|name| systemd::full_name(name)).collect::<Result<Vec<_>>>()?;
     let mut gone = Vec::new();
     for name in units.into_iter().chain(named) {
         // By its own name, and where systemd has none of that name any more by what was said.
         let id = manager.show(&name).map_or(name.clone(), |unit| unit.name);
         let removed = dropin::remove(&dropin::place(manager, &id)?)?;
-        print(&format!("{id}: {}\n", if removed { "switched off" } else { "was not switched on" }))?;
+        print(&format!(
+            "{id}: {}\n",
+            if removed { "switched off" } else { "was not switched on" }
+        ))?;
         gone.extend(removed.then_some(id));
     }
     if gone.is_empty() {
@@ -328,7 +369,11 @@ fn line(state: &State) -> String {
     let runs = if state.processes == 0 {
         String::new()
     } else {
-        format!(", {} of {} with the library", state.with_library, count(state.processes, "process", "processes"))
+        format!(
+            ", {} of {} with the library",
+            state.with_library,
+            count(state.processes, "process", "processes")
+        )
     };
     let anew = match (state.enabled, state.with_library, state.processes) {
         (true, 0, 1..) => "; it was not started anew since",
@@ -355,7 +400,8 @@ fn processes(unit: &Unit, library: &Path) -> (usize, usize) {
     };
     let name = library.to_string_lossy();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let own: Vec<PathBuf> = entries.filter(|path| path.join("cgroup").exists() && within(path)).collect();
+    let own: Vec<PathBuf> =
+        entries.filter(|path| path.join("cgroup").exists() && within(path)).collect();
     let has = |path: &&PathBuf| {
         let maps = fs::read_to_string(path.join("maps")).unwrap_or_default();
         // An upgraded package's old file is gone, and in use still.

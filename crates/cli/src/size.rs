@@ -27,7 +27,9 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, String> {
         match u32::from_str_radix(text.trim_start_matches("0o"), 8) {
             Ok(mode) if mode & !0o666 == 0 && mode & 0o600 == 0o600 => Ok(Self(mode)),
-            Ok(_) => Err("the owner reads and writes, others may; nobody executes: 600, 660, 666".into()),
+            Ok(_) => {
+                Err("the owner reads and writes, others may; nobody executes: 600, 660, 666".into())
+            }
             Err(_) => Err("permissions in octal, like 660".into()),
         }
     }
@@ -68,9 +70,15 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in
-            [("16M", 16 << 20), ("1g", 1 << 30), ("2GiB", 2 << 30), ("4096", 4096), ("1", 4096), ("3 KB", 4096), ("1T", 1 << 40)]
-        {
+        for (text, bytes) in [
+            ("16M", 16 << 20),
+            ("1g", 1 << 30),
+            ("2GiB", 2 << 30),
+            ("4096", 4096),
+            ("1", 4096),
+            ("3 KB", 4096),
+            ("1T", 1 << 40),
+        ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
         for bad in ["", "M", "-1", "1.5G", "1X", "99999999999T"] {
@@ -90,7 +98,10 @@ mod tests {
     #[test]
     fn humans_read_three_digits() {
         let shown = [0, 17, 999, 1000, 1 << 20, 1_287_651_328, u64::MAX].map(human);
-        assert_eq!(shown, ["0 B", "17 B", "999 B", "1.0 KiB", "1.0 MiB", "1.2 GiB", "16777216 TiB"]);
+        assert_eq!(
+            shown,
+            ["0 B", "17 B", "999 B", "1.0 KiB", "1.0 MiB", "1.2 GiB", "16777216 TiB"]
+        );
         assert_eq!([17, 150 << 10, 1 << 20].map(short), ["17", "150K", "1.0M"]);
     }
 }

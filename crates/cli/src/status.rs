@@ -13,14 +13,21 @@ use std::path::{Path, PathBuf};
 /// Prints what there is.
 pub fn status(args: &Status) -> Result<()> {
     if args.all_users {
-        let users: Vec<Directory> = directories().into_iter().map(|directory| Survey::new(directory).look(true)).collect();
-        return if args.json { json(&All { version: VERSION, users: &users }) } else { print(&all(&users)) };
+        let users: Vec<Directory> =
+            directories().into_iter().map(|directory| Survey::new(directory).look(true)).collect();
+        return if args.json {
+            json(&All { version: VERSION, users: &users })
+        } else {
+            print(&all(&users))
+        };
     }
     let directory = default_directory();
     let mut seen = Survey::new(directory.clone()).look(true);
     if seen.error.is_none() && seen.processes.is_empty() && directory.exists() {
         // A library that was not started by `ginnel run` says it to nobody.
-        seen.error = check_directory(&directory).err().map(|why| format!("{why}; until then programs of this user stay on TCP"));
+        seen.error = check_directory(&directory)
+            .err()
+            .map(|why| format!("{why}; until then programs of this user stay on TCP"));
     }
     if args.json { json(&One { version: VERSION, directory: &seen }) } else { print(&one(&seen)) }
 }
@@ -40,9 +47,12 @@ pub fn print(text: &str) -> Result<()> {
 pub fn directories() -> Vec<PathBuf> {
     let own = default_directory();
     let places = [Path::new("/dev/shm").to_owned(), std::env::temp_dir()];
-    let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
-    let user =
-        |name: &str| name.strip_prefix("ginnel-").is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()));
+    let entries =
+        places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
+    let user = |name: &str| {
+        name.strip_prefix("ginnel-")
+            .is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     let mut all: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().to_str().is_some_and(user) && entry.path().is_dir())
         .map(|entry| entry.path())
@@ -70,8 +80,10 @@ fn one(seen: &Directory) -> String {
     }
     if seen.segments.is_empty() && seen.processes.is_empty() && seen.connections.is_empty() {
         if seen.error.is_none() {
-            text +=
-                &format!("Nothing has run under ginnel yet: {} holds no segment. Start: ginnel run -- PROGRAM\n", seen.directory);
+            text += &format!(
+                "Nothing has run under ginnel yet: {} holds no segment. Start: ginnel run -- PROGRAM\n",
+                seen.directory
+            );
         }
         return text;
     }
@@ -104,14 +116,25 @@ fn unseen(segment: &Segment) -> Option<String> {
     let count = segment.members.iter().filter(|member| member.alive && !member.own).count();
     let who = "of other lists (another user's, or a container's that has a GINNEL_DIR of its own)";
     let members = if count == 1 { "member" } else { "members" };
-    let line = format!("{}: {count} {members} {who}; their processes and connections are not shown here", segment.name);
+    let line = format!(
+        "{}: {count} {members} {who}; their processes and connections are not shown here",
+        segment.name
+    );
     (count > 0).then(|| table::clean(&line) + "\n")
 }
 
 /// One line on all connections.
 fn summary(seen: &Directory) -> String {
     let accelerated = seen.connections.iter().filter(|connection| connection.accelerated()).count();
-    let sum = |bytes: fn(&crate::report::Connection) -> u64| seen.connections.iter().map(bytes).fold(0u64, u64::saturating_add);
-    let (ring, tcp) = (sum(crate::report::Connection::ring_bytes), sum(crate::report::Connection::tcp_bytes));
-    format!("{accelerated} of {} ends accelerated; {} by ring, {} by TCP so far\n", seen.connections.len(), human(ring), human(tcp))
+    let sum = |bytes: fn(&crate::report::Connection) -> u64| {
+        seen.connections.iter().map(bytes).fold(0u64, u64::saturating_add)
+    };
+    let (ring, tcp) =
+        (sum(crate::report::Connection::ring_bytes), sum(crate::report::Connection::tcp_bytes));
+    format!(
+        "{accelerated} of {} ends accelerated; {} by ring, {} by TCP so far\n",
+        seen.connections.len(),
+        human(ring),
+        human(tcp)
+    )
 }

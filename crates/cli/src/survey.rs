@@ -53,8 +53,17 @@ pub struct Survey {
 impl Survey {
     /// Of a directory that may not be there.
     pub fn new(directory: PathBuf) -> Self {
-        let own = directory.metadata().is_ok_and(|meta| meta.uid() == ginnel_region::sys::effective_ids().0);
-        Self { directory, own, tables: None, regions: HashMap::new(), attachments: HashMap::new(), elsewhere: BTreeSet::new() }
+        let own = directory
+            .metadata()
+            .is_ok_and(|meta| meta.uid() == ginnel_region::sys::effective_ids().0);
+        Self {
+            directory,
+            own,
+            tables: None,
+            regions: HashMap::new(),
+            attachments: HashMap::new(),
+            elsewhere: BTreeSet::new(),
+        }
     }
 
     /// The directory.
@@ -71,7 +80,8 @@ impl Survey {
     /// What is there now. `patient`: waits a second where something died just now, so that its
     /// memory is freed too.
     pub fn look(&mut self, patient: bool) -> Directory {
-        let mut seen = Directory { directory: self.directory.display().to_string(), ..Directory::default() };
+        let mut seen =
+            Directory { directory: self.directory.display().to_string(), ..Directory::default() };
         if let Err(error) = self.open_tables() {
             seen.error = Some(error);
         }
@@ -83,11 +93,18 @@ impl Survey {
         }
         seen.segments = paths.iter().filter_map(|path| self.segment(path)).collect();
         if let Some((_, tables)) = &self.tables {
-            let names: HashMap<u64, String> =
-                seen.segments.iter().filter(|segment| segment.id != 0).map(|segment| (segment.id, segment.name.clone())).collect();
+            let names: HashMap<u64, String> = seen
+                .segments
+                .iter()
+                .filter(|segment| segment.id != 0)
+                .map(|segment| (segment.id, segment.name.clone()))
+                .collect();
             let processes = described(&tables.processes, &names);
             seen.connections = self.connections(&tables.ledger, &processes, &names);
-            seen.processes = processes.into_values().filter(|process| process.attached || process.reason.is_some()).collect();
+            seen.processes = processes
+                .into_values()
+                .filter(|process| process.attached || process.reason.is_some())
+                .collect();
             seen.processes.sort_by_key(|process| process.pid);
             seen.connections.sort_by_cached_key(|connection| {
                 let pid = connection.processes.iter().map(|holder| holder.pid).min();
@@ -106,7 +123,11 @@ impl Survey {
                 Err(error) => {
                     self.tables = None;
                     let absent = error.kind() == std::io::ErrorKind::NotFound;
-                    return if absent { Ok(()) } else { Err(format!("{}: {error}", path.display())) };
+                    return if absent {
+                        Ok(())
+                    } else {
+                        Err(format!("{}: {error}", path.display()))
+                    };
                 }
             }
         }
@@ -114,7 +135,8 @@ impl Survey {
             return Ok(());
         }
         self.tables = None;
-        let tables = Tables::open(&self.directory, false).map_err(|(path, error)| table_error(&path, &error))?;
+        let tables = Tables::open(&self.directory, false)
+            .map_err(|(path, error)| table_error(&path, &error))?;
         self.tables = Some((now, tables));
         Ok(())
     }
@@ -125,23 +147,39 @@ impl Survey {
         let directory = self.directory.clone();
         let mut paths = files(&directory);
         let none = self.tables.as_ref().is_some_and(|(_, tables)| {
-            tables.processes.living().any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
+            tables
+                .processes
+                .living()
+                .any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
         });
         // Other files may lie there too; they matter where a process found no segment.
         paths.retain(|path| {
             let foreign = matches!(self.region(path), Some(Err(Error::Foreign)));
-            !foreign || none || path.ends_with(DEFAULT_SEGMENT) || wake_directory(&directory, path).is_dir()
+            !foreign
+                || none
+                || path.ends_with(DEFAULT_SEGMENT)
+                || wake_directory(&directory, path).is_dir()
         });
         if self.own {
-            let named =
-                std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from).filter(|path| path.is_absolute() && may_be_segment(path));
+            let named = std::env::var_os("GINNEL_SEGMENT")
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute() && may_be_segment(path));
             self.elsewhere.extend(named);
             self.elsewhere.extend(served::from_environment());
             self.elsewhere.extend(device::find());
-            let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
+            let known: Vec<u64> = self
+                .regions
+                .values()
+                .filter_map(|(_, region)| region.as_ref().ok())
+                .map(Region::id)
+                .collect();
             if let Some((_, tables)) = &self.tables {
                 // Memory that a daemon gave has no name among a process's maps.
-                if tables.processes.living().any(|(_, process)| !known.contains(&process.segment.load(Relaxed))) {
+                if tables
+                    .processes
+                    .living()
+                    .any(|(_, process)| !known.contains(&process.segment.load(Relaxed)))
+                {
                     self.elsewhere.extend(sockets(&directory));
                 }
                 self.elsewhere.extend(
@@ -194,11 +232,19 @@ impl Survey {
             }
             Err(error) => segment.error = Some(error.to_string()),
         }
-        segment.detached = self.tables.as_ref().is_some_and(|(_, tables)| tables.processes.is_detached(segment.id));
+        segment.detached = self
+            .tables
+            .as_ref()
+            .is_some_and(|(_, tables)| tables.processes.is_detached(segment.id));
         if let Some((_, attachment)) = self.attachments.get(path) {
             segment.members = members(attachment);
-        } else if let Some((_, Ok(region))) = self.regions.get(path).filter(|(_, region)| region.is_ok()) {
-            let own = self.tables.as_ref().and_then(|(_, tables)| tables.processes.seen_as(region.id(), LIBRARY));
+        } else if let Some((_, Ok(region))) =
+            self.regions.get(path).filter(|(_, region)| region.is_ok())
+        {
+            let own = self
+                .tables
+                .as_ref()
+                .and_then(|(_, tables)| tables.processes.seen_as(region.id(), LIBRARY));
             segment.members = members_by_locks(region, &wake_directory(&self.directory, path), own);
         }
         Some(segment)
@@ -231,11 +277,18 @@ impl Survey {
             return;
         };
         let known = self.attachments.get(path).is_some_and(|(known, _)| *known == now);
-        if known || !wake_directory(&self.directory, path).is_dir() || !matches!(self.region(path), Some(Ok(_))) {
+        if known
+            || !wake_directory(&self.directory, path).is_dir()
+            || !matches!(self.region(path), Some(Ok(_)))
+        {
             return;
         }
         let given = Settings::from_environment();
-        let node = NodeSettings { directory: self.directory.clone(), segment: path.to_owned(), ..given.node.clone() };
+        let node = NodeSettings {
+            directory: self.directory.clone(),
+            segment: path.to_owned(),
+            ..given.node.clone()
+        };
         let settings = Settings { node, chaos: None, ..given };
         if let Ok(attachment) = Attachment::new(settings, |_, _| {}) {
             // This process looks on; it is no user of the segment.
@@ -247,7 +300,9 @@ impl Survey {
 
 /// A file, a device that a driver made, or a daemon's socket.
 fn may_be_segment(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_char_device() || meta.file_type().is_socket())
+    path.metadata().is_ok_and(|meta| {
+        meta.is_file() || meta.file_type().is_char_device() || meta.file_type().is_socket()
+    })
 }
 
 /// Every file of the directory that may be a segment.
@@ -257,7 +312,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            !is_ledger(&name) && !is_process_table(&name) && !name.starts_with('.') && !is_by_product(&name)
+            !is_ledger(&name)
+                && !is_process_table(&name)
+                && !name.starts_with('.')
+                && !is_by_product(&name)
         })
         .map(|entry| entry.path())
         .filter(|path| path.is_file())
@@ -299,12 +357,17 @@ fn mapped(process: &processes::Process) -> Vec<PathBuf> {
     if process.segment.load(Relaxed) == 0 {
         return Vec::new();
     }
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid.load(Relaxed))).unwrap_or_default();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid.load(Relaxed)))
+        .unwrap_or_default();
     // proc(5): address perms offset dev inode pathname
     let shared = maps.lines().filter(|line| line.split_ascii_whitespace().nth(1) == Some("rw-s"));
-    let paths = shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
-    let mut segments: Vec<PathBuf> =
-        paths.filter(|path| may_be_segment(path) && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))).collect();
+    let paths =
+        shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
+    let mut segments: Vec<PathBuf> = paths
+        .filter(|path| {
+            may_be_segment(path) && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))
+        })
+        .collect();
     segments.dedup();
     segments
 }
@@ -318,8 +381,11 @@ pub fn settle(processes: &Processes) {
 }
 
 fn members(attachment: &Attachment) -> Vec<Member> {
-    let describe =
-        |member| Member { member, own: member == attachment.node.joined().member, alive: attachment.node.member_lives(member) };
+    let describe = |member| Member {
+        member,
+        own: member == attachment.node.joined().member,
+        alive: attachment.node.member_lives(member),
+    };
     entered(&attachment.node.joined().segment).map(describe).collect()
 }
 
@@ -330,10 +396,17 @@ fn members_by_locks(region: &Region, wakes: &Path, own: Option<u16>) -> Vec<Memb
         return Vec::new();
     }
     let path = CString::new(wakes.as_os_str().as_bytes()).map_err(|_| libc::EINVAL);
-    let dir = path.and_then(|path| sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0)).map(Fd);
-    let shown = |member| dir.as_ref().map_err(|errno| *errno).and_then(|dir| member_is_shown(dir.0, member));
-    let describe =
-        |member| Member { member, own: own == Some(member), alive: shown(member).unwrap_or_else(|errno| errno != libc::ENOENT) };
+    let dir = path
+        .and_then(|path| sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0))
+        .map(Fd);
+    let shown = |member| {
+        dir.as_ref().map_err(|errno| *errno).and_then(|dir| member_is_shown(dir.0, member))
+    };
+    let describe = |member| Member {
+        member,
+        own: own == Some(member),
+        alive: shown(member).unwrap_or_else(|errno| errno != libc::ENOENT),
+    };
     entered(region).map(describe).collect()
 }
 
@@ -355,7 +428,9 @@ fn table_error(path: &Path, error: &Error) -> String {
             )
         }
         Error::Foreign | Error::Truncated { .. } => {
-            format!("{path} is no table of this version; end the programs under ginnel run and delete the file")
+            format!(
+                "{path} is no table of this version; end the programs under ginnel run and delete the file"
+            )
         }
         other => format!("{path}: {other}"),
     }
@@ -370,9 +445,18 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         for path in [directory.path().to_owned(), directory.path().join("absent")] {
             let seen = Survey::new(path).look(true);
-            assert!(seen.error.is_none() && seen.segments.is_empty() && seen.processes.is_empty() && seen.connections.is_empty());
+            assert!(
+                seen.error.is_none()
+                    && seen.segments.is_empty()
+                    && seen.processes.is_empty()
+                    && seen.connections.is_empty()
+            );
         }
-        assert_eq!(std::fs::read_dir(directory.path()).expect("readable").count(), 0, "looking leaves nothing behind");
+        assert_eq!(
+            std::fs::read_dir(directory.path()).expect("readable").count(),
+            0,
+            "looking leaves nothing behind"
+        );
     }
 
     #[test]
@@ -384,7 +468,11 @@ mod tests {
         Processes::open_or_create(directory.path()).expect("a table");
         let seen = Survey::new(directory.path().to_owned()).look(true);
         assert!(seen.error.is_some_and(|error| error.contains("is no table of this version")));
-        assert_eq!(seen.segments.len(), 1, "files that no program takes for a segment are left out");
+        assert_eq!(
+            seen.segments.len(),
+            1,
+            "files that no program takes for a segment are left out"
+        );
         assert!(seen.segments.iter().all(|segment| segment.error.is_some()));
     }
 }

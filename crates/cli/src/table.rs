@@ -14,7 +14,8 @@ const INDENT: usize = 4;
 /// Columns to fill.
 pub fn width() -> usize {
     use std::io::IsTerminal;
-    let columns = std::io::stdout().is_terminal().then(crossterm::terminal::size).and_then(Result::ok);
+    let columns =
+        std::io::stdout().is_terminal().then(crossterm::terminal::size).and_then(Result::ok);
     columns.map_or(WIDTH, |(columns, _)| columns.into())
 }
 
@@ -66,7 +67,8 @@ impl<'a> Table<'a> {
         };
         let fits = |remark: &str| body + length(remark) <= width;
         let title = if fits(self.remarks) { self.remarks } else { "" };
-        let titles = (self.header.iter().enumerate()).map(|(column, title)| Cell((*title).to_owned(), right(column)));
+        let titles = (self.header.iter().enumerate())
+            .map(|(column, title)| Cell((*title).to_owned(), right(column)));
         let mut lines = join(&titles.collect::<Vec<_>>(), &widths, title);
         for (cells, remark) in &self.rows {
             if remark.is_empty() || fits(remark) {
@@ -116,7 +118,8 @@ pub fn segments(segments: &[Segment], width: usize) -> String {
 pub fn objects(objects: &[ginnel::ObjectInfo], width: usize) -> String {
     let mut table = Table::new(&["NAME", "KIND", "SIZE", "OWNER", "WAITING", "USERS"], "");
     for object in objects {
-        let owner = object.owner.as_ref().map_or("(kept)".to_owned(), |owner| owner.pid.to_string());
+        let owner =
+            object.owner.as_ref().map_or("(kept)".to_owned(), |owner| owner.pid.to_string());
         let user = |user: &ginnel::User| format!("{} ({})", user.pid, user.program);
         let users: Vec<String> = object.users.iter().map(user).collect();
         let cells = [
@@ -137,7 +140,8 @@ pub fn processes(processes: &[Process], width: usize) -> String {
     let mut table = Table::new(&["PID", "PROCESS", "SEGMENT"], "");
     for process in processes {
         let elsewhere = process.other_pid_namespace.then_some("of another pid namespace");
-        let remarks: Vec<&str> = elsewhere.into_iter().chain(process.explanation.as_deref()).collect();
+        let remarks: Vec<&str> =
+            elsewhere.into_iter().chain(process.explanation.as_deref()).collect();
         let none = if process.attached { "(removed)" } else { "" };
         let segment = process.segment.as_deref().unwrap_or(none);
         table.row([number(process.pid), text(&process.name), text(segment)], &remarks.join("; "));
@@ -152,7 +156,8 @@ pub fn holders(holders: &[Holder]) -> String {
     let mut last = None;
     for holder in holders.iter().take(SHOWN) {
         let divider = if text.is_empty() { "" } else { ", " };
-        let name = if last == Some(&holder.name) { String::new() } else { format!("{} ", holder.name) };
+        let name =
+            if last == Some(&holder.name) { String::new() } else { format!("{} ", holder.name) };
         text += &format!("{divider}{name}{}", holder.pid);
         last = Some(&holder.name);
     }
@@ -200,7 +205,8 @@ pub fn connections(connections: &[Connection], width: usize) -> String {
     let header = ["PROCESS", "LOCAL", "REMOTE", "OUT", "IN", "RING", "TCP", "WAKE"];
     let mut table = Table::new(&header, "WHY TCP");
     for connection in connections {
-        let amounts = [number(short(connection.ring_bytes())), number(short(connection.tcp_bytes()))];
+        let amounts =
+            [number(short(connection.ring_bytes())), number(short(connection.tcp_bytes()))];
         let cells = ends(connection).into_iter().chain(amounts).chain([wake(connection)]);
         table.row(cells, why(connection));
     }
@@ -275,7 +281,10 @@ mod tests {
 
     #[test]
     fn a_remark_that_does_not_fit_stands_below() {
-        let both = [connection("10.100.200.202:6379", "too long to stand beside it"), connection("10.0.0.1:1", "")];
+        let both = [
+            connection("10.100.200.202:6379", "too long to stand beside it"),
+            connection("10.0.0.1:1", ""),
+        ];
         let lines = connections(&both, 100);
         let rows: Vec<&str> = lines.lines().collect();
         assert_eq!(rows.len(), 4, "{lines}");

@@ -71,7 +71,10 @@ fn wait(interval: Duration, ended: &AtomicBool) -> Result<bool> {
             return Ok(false);
         }
         let ms = i32::try_from(left.min(TICK).as_millis()).unwrap_or(0).max(1);
-        if sys::poll(libc::STDIN_FILENO, libc::POLLIN, ms) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
+        if sys::poll(libc::STDIN_FILENO, libc::POLLIN, ms)
+            & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL)
+            != 0
+        {
             // The terminal is gone. (crossterm would read its end of file again and again, and hear
             // of no signal either.)
             return Ok(true);
@@ -116,7 +119,12 @@ impl Screen {
         queue!(out, terminal::BeginSynchronizedUpdate, cursor::MoveTo(0, 0))?;
         for (row, line) in (0..rows).zip(text.lines().chain(std::iter::repeat(""))) {
             let line: String = line.chars().take(usize::from(columns)).collect();
-            queue!(out, cursor::MoveTo(0, row), style::Print(line), terminal::Clear(terminal::ClearType::UntilNewLine))?;
+            queue!(
+                out,
+                cursor::MoveTo(0, row),
+                style::Print(line),
+                terminal::Clear(terminal::ClearType::UntilNewLine)
+            )?;
         }
         queue!(out, terminal::EndSynchronizedUpdate)?;
         out.flush()?;
@@ -181,11 +189,20 @@ impl Pictures {
 }
 
 fn counters(seen: &Directory) -> HashMap<(u64, u64), Counters> {
-    seen.connections.iter().map(|connection| ((connection.cookie, connection.generation), Counters::of(connection))).collect()
+    seen.connections
+        .iter()
+        .map(|connection| ((connection.cookie, connection.generation), Counters::of(connection)))
+        .collect()
 }
 
-fn picture(seen: &Directory, before: &HashMap<(u64, u64), Counters>, seconds: f64, width: usize) -> String {
-    let mut rows: Vec<Rated> = seen.connections.iter().map(|connection| rated(connection, before, seconds)).collect();
+fn picture(
+    seen: &Directory,
+    before: &HashMap<(u64, u64), Counters>,
+    seconds: f64,
+    width: usize,
+) -> String {
+    let mut rows: Vec<Rated> =
+        seen.connections.iter().map(|connection| rated(connection, before, seconds)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.ring.saturating_add(row.tcp)));
     let sum = |value: fn(&Rated) -> u64| rows.iter().map(value).fold(0u64, u64::saturating_add);
     let accelerated = seen.connections.iter().filter(|connection| connection.accelerated()).count();
@@ -200,15 +217,22 @@ fn picture(seen: &Directory, before: &HashMap<(u64, u64), Counters>, seconds: f6
     for segment in &seen.segments {
         let state = match (&segment.error, segment.in_use()) {
             (Some(error), _) => error.clone(),
-            (None, used) => format!("{} of {} in use", human(used.unwrap_or(0)), human(segment.size)),
+            (None, used) => {
+                format!("{} of {} in use", human(used.unwrap_or(0)), human(segment.size))
+            }
         };
-        text += &format!("segment {}: {state}{}\n", clean(&segment.name), objects(&segment.objects));
+        text +=
+            &format!("segment {}: {state}{}\n", clean(&segment.name), objects(&segment.objects));
     }
     if let Some(error) = &seen.error {
         text += &format!("{error}\n");
     }
     text.push('\n');
-    if rows.is_empty() { text + "No connection is open.\n" } else { text + &table::rates(&rows, width) }
+    if rows.is_empty() {
+        text + "No connection is open.\n"
+    } else {
+        text + &table::rates(&rows, width)
+    }
 }
 
 /// How many named objects there are, and the largest of them; `ginnel ls` shows who uses each.
@@ -221,15 +245,38 @@ fn objects(entries: &[Entry]) -> String {
     };
     match entries {
         [one] => format!("; 1 object: {} of {}", named(one), human(bytes)),
-        _ => format!("; {} objects of {}, the largest {}", entries.len(), human(bytes), named(largest)),
+        _ => format!(
+            "; {} objects of {}, the largest {}",
+            entries.len(),
+            human(bytes),
+            named(largest)
+        ),
     }
 }
 
-fn rated<'a>(connection: &'a Connection, before: &HashMap<(u64, u64), Counters>, seconds: f64) -> Rated<'a> {
+fn rated<'a>(
+    connection: &'a Connection,
+    before: &HashMap<(u64, u64), Counters>,
+    seconds: f64,
+) -> Rated<'a> {
     let now = Counters::of(connection);
     // What came since the last picture began at nothing.
-    let then = before.get(&(connection.cookie, connection.generation)).copied().unwrap_or(Counters { ring: 0, tcp: 0, wakes: 0 });
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, rounded")]
-    let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds.max(0.001)).round() as u64;
-    Rated { connection, ring: rate(now.ring, then.ring), tcp: rate(now.tcp, then.tcp), wakes: rate(now.wakes, then.wakes) }
+    let then = before
+        .get(&(connection.cookie, connection.generation))
+        .copied()
+        .unwrap_or(Counters { ring: 0, tcp: 0, wakes: 0 });
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate, rounded"
+    )]
+    let rate =
+        |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds.max(0.001)).round() as u64;
+    Rated {
+        connection,
+        ring: rate(now.ring, then.ring),
+        tcp: rate(now.tcp, then.tcp),
+        wakes: rate(now.wakes, then.wakes),
+    }
 }

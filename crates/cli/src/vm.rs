@@ -35,7 +35,10 @@ fn print_args(args: &VmArgs) -> Result<()> {
     print(qemu::options(&config, segment, slot, args.bus.as_deref())?)?;
     let socket = config.socket(segment, slot);
     if !socket.exists() {
-        eprintln!("ginnel: {} is not there yet: start ginneld before this machine", socket.display());
+        eprintln!(
+            "ginnel: {} is not there yet: start ginneld before this machine",
+            socket.display()
+        );
     }
     Ok(())
 }

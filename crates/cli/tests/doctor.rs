@@ -26,15 +26,28 @@ fn text(path: &Path) -> &str {
 fn examine(place: &Place, wrapper: &str, environment: &[(&str, &str)], config: &str) -> Said {
     let ginnel = place.ginnel();
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{wrapper} exec \"$@\""), "sh", crate::ginnel(), "doctor", "--config", config]);
+    command.args([
+        "-c",
+        &format!("{wrapper} exec \"$@\""),
+        "sh",
+        crate::ginnel(),
+        "doctor",
+        "--config",
+        config,
+    ]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    command.envs(ginnel.get_envs().filter_map(|(key, value)| Some((key, value?)))).envs(environment.iter().copied());
+    command
+        .envs(ginnel.get_envs().filter_map(|(key, value)| Some((key, value?))))
+        .envs(environment.iter().copied());
     Said::of(command.output().expect("sh runs"))
 }
 
 /// The line that begins so.
 fn line<'a>(said: &'a Said, check: &str) -> &'a str {
-    said.out.lines().find(|line| line.get(6..).is_some_and(|rest| rest.starts_with(check))).unwrap_or_else(|| panic!("{said:?}"))
+    said.out
+        .lines()
+        .find(|line| line.get(6..).is_some_and(|rest| rest.starts_with(check)))
+        .unwrap_or_else(|| panic!("{said:?}"))
 }
 
 /// Exactly this check is wrong, and its line has all these words.
@@ -54,11 +67,25 @@ fn all_is_well_and_nothing_is_made() {
     let before = fs::read_dir(place.directory()).expect("there").count();
     let said = examine(&place, "", &[], &config);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    for check in ["kernel", "library", "descriptors", "directory", "room", "ledger", "segment", "io_uring", "ginneld"] {
+    for check in [
+        "kernel",
+        "library",
+        "descriptors",
+        "directory",
+        "room",
+        "ledger",
+        "segment",
+        "io_uring",
+        "ginneld",
+    ] {
         assert!(line(&said, check).starts_with("ok "), "{said:?}");
     }
     assert!(line(&said, "ginneld").contains("serves segment web with 2 slots"), "{said:?}");
-    assert_eq!(fs::read_dir(place.directory()).expect("there").count(), before, "a look made something");
+    assert_eq!(
+        fs::read_dir(place.directory()).expect("there").count(),
+        before,
+        "a look made something"
+    );
 }
 
 #[test]
@@ -70,10 +97,14 @@ fn json_says_the_same() {
     let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((&report["version"], &report["ok"]), (&1.into(), &false.into()));
     let checks = report["checks"].as_array().expect("a list");
-    let wrong: Vec<&str> =
-        checks.iter().filter(|check| check["state"] == "wrong").filter_map(|check| check["check"].as_str()).collect();
+    let wrong: Vec<&str> = checks
+        .iter()
+        .filter(|check| check["state"] == "wrong")
+        .filter_map(|check| check["check"].as_str())
+        .collect();
     assert_eq!(wrong, ["ginneld"]);
-    assert!(checks.iter().all(|check| check["found"].is_string() && (check["state"] == "wrong") == check["advice"].is_string()));
+    assert!(checks.iter().all(|check| check["found"].is_string()
+        && (check["state"] == "wrong") == check["advice"].is_string()));
 }
 
 #[test]
@@ -92,9 +123,17 @@ fn the_library() {
 fn limits_of_the_process() {
     let place = Place::new();
     let (config, _listeners) = daemon(&place, 2);
-    only_wrong(&examine(&place, "ulimit -n 255;", &[], &config), "descriptors", &["255 allowed", "ulimit -n"]);
+    only_wrong(
+        &examine(&place, "ulimit -n 255;", &[], &config),
+        "descriptors",
+        &["255 allowed", "ulimit -n"],
+    );
     assert_eq!(examine(&place, "ulimit -n 256;", &[], &config).code, Some(0));
-    only_wrong(&examine(&place, "ulimit -f 100;", &[], &config), "room", &["ulimit -f", "GINNEL_SIZE"]);
+    only_wrong(
+        &examine(&place, "ulimit -f 100;", &[], &config),
+        "room",
+        &["ulimit -f", "GINNEL_SIZE"],
+    );
 }
 
 #[test]
@@ -102,13 +141,22 @@ fn the_directory() {
     let place = Place::new();
     let (config, _listeners) = daemon(&place, 2);
     let open = place.path("open");
-    fs::create_dir(&open).and_then(|()| fs::set_permissions(&open, fs::Permissions::from_mode(0o777))).expect("made");
+    fs::create_dir(&open)
+        .and_then(|()| fs::set_permissions(&open, fs::Permissions::from_mode(0o777)))
+        .expect("made");
     let said = examine(&place, "", &[("GINNEL_DIR", text(&open))], &config);
     only_wrong(&said, "directory", &["mode 777", "chmod 700"]);
     let said = examine(&place, "", &[("GINNEL_DIR", "/proc/ginnel/x")], &config);
-    assert!(line(&said, "directory").starts_with("WRONG") && line(&said, "directory").contains("GINNEL_DIR"), "{said:?}");
+    assert!(
+        line(&said, "directory").starts_with("WRONG")
+            && line(&said, "directory").contains("GINNEL_DIR"),
+        "{said:?}"
+    );
     let said = examine(&place, "", &[("GINNEL_DIR", text(&place.path("new")))], &config);
-    assert!(said.code == Some(0) && line(&said, "directory").contains("made when first needed"), "{said:?}");
+    assert!(
+        said.code == Some(0) && line(&said, "directory").contains("made when first needed"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -121,7 +169,9 @@ fn ledger_and_segment() {
     fs::write(place.path("sockets-9"), "no ledger at all").expect("written");
     fs::set_permissions(place.path("sockets-9"), fs::Permissions::from_mode(0o600)).expect("ours");
     only_wrong(&look(), "ledger", &["none of this version", "remove it"]);
-    fs::remove_file(place.path("sockets-1")).and_then(|()| fs::remove_file(place.path("sockets-9"))).expect("removed");
+    fs::remove_file(place.path("sockets-1"))
+        .and_then(|()| fs::remove_file(place.path("sockets-9")))
+        .expect("removed");
 
     assert_eq!(place.run(&["segment", "create", "default", "--size", "16M"]).code, Some(0));
     assert!(line(&look(), "segment").contains("pages free"), "{:?}", look());
@@ -145,7 +195,11 @@ fn the_daemon() {
     let (config, listeners) = daemon(&place, 2);
     drop(listeners);
     let look = || examine(&place, "", &[], &config);
-    only_wrong(&look(), "ginneld", &["segment web", "nobody listens in", "systemctl start ginneld"]);
+    only_wrong(
+        &look(),
+        "ginneld",
+        &["segment web", "nobody listens in", "systemctl start ginneld"],
+    );
     let _one = {
         let socket = place.path("run/web/1.sock");
         fs::remove_file(&socket).expect("there");
@@ -168,8 +222,16 @@ fn io_uring() {
     let text_of = "#include <stdio.h>\n#include <sys/socket.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
                    int main(void) { static char p[256]; syscall(SYS_io_uring_setup, 8, p); socket(AF_INET, SOCK_STREAM, 0); puts(\"there\"); fflush(stdout); \
                    return getchar() == 'x'; }\n";
-    fs::File::create(&source).and_then(|mut file| file.write_all(text_of.as_bytes())).expect("written");
-    assert!(Command::new("cc").args([text(&source), "-o", text(&program)]).status().expect("cc").success());
+    fs::File::create(&source)
+        .and_then(|mut file| file.write_all(text_of.as_bytes()))
+        .expect("written");
+    assert!(
+        Command::new("cc")
+            .args([text(&source), "-o", text(&program)])
+            .status()
+            .expect("cc")
+            .success()
+    );
     let mut running = place.ginnel();
     running.args(["run", "--", text(&program)]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut running = running.spawn().expect("ginnel starts");
@@ -188,12 +250,18 @@ fn a_program() {
     let place = Place::new();
     let (config, _listeners) = daemon(&place, 2);
     let said = place.run(&["doctor", "--config", &config, "sh"]);
-    assert!(said.code == Some(0) && line(&said, "program").contains("can have the library"), "{said:?}");
+    assert!(
+        said.code == Some(0) && line(&said, "program").contains("can have the library"),
+        "{said:?}"
+    );
     let said = place.run(&["doctor", "--config", &config, "no-such-program"]);
     only_wrong(&said, "program", &["no such program"]);
     let (source, program) = (place.path("p.c"), place.path("static"));
     fs::write(&source, "int main(void) { return 0; }\n").expect("written");
-    let built = Command::new("cc").args(["-static", "-o", text(&program), text(&source)]).status().expect("cc");
+    let built = Command::new("cc")
+        .args(["-static", "-o", text(&program), text(&source)])
+        .status()
+        .expect("cc");
     assert!(built.success());
     let said = place.run(&["doctor", "--config", &config, text(&program)]);
     only_wrong(&said, "program", &["static is statically linked", "stays on TCP"]);
@@ -212,7 +280,10 @@ fn the_memory_limit() {
     };
     let (Some(tight), Some(roomy)) = (look(16 << 20), look(256 << 20)) else { return };
     only_wrong(&tight, "memory", &["allowed to this cgroup", "nothing is carried"]);
-    assert!(line(&roomy, "memory").starts_with("ok ") && roomy.out.contains("256 MiB allowed"), "{roomy:?}");
+    assert!(
+        line(&roomy, "memory").starts_with("ok ") && roomy.out.contains("256 MiB allowed"),
+        "{roomy:?}"
+    );
 }
 
 /// What container runtimes give as `/dev/shm` is enough, and said to be.
@@ -225,12 +296,25 @@ fn sixty_four_megabytes() {
     let (config, _listeners) = daemon(&place, 2);
     let (small, report) = (place.path("small"), place.path("report"));
     fs::create_dir(&small).expect("made");
-    let (program, ginnel) = (ginnel_tests::build::program("half_close"), ginnel_tests::build::ginnel());
-    let run = format!("GINNEL_AFTER=0 GINNEL_REPORT={} {} run -- {}", text(&report), text(&ginnel), text(&program));
+    let (program, ginnel) =
+        (ginnel_tests::build::program("half_close"), ginnel_tests::build::ginnel());
+    let run = format!(
+        "GINNEL_AFTER=0 GINNEL_REPORT={} {} run -- {}",
+        text(&report),
+        text(&ginnel),
+        text(&program)
+    );
     let mount = "mount -t tmpfs -o size=64m,mode=700 tmpfs \\\"$GINNEL_DIR\\\"";
     // What comes behind it begins with a word of its own.
-    let wrapper = format!("exec unshare --mount sh -c \"{mount} && {run} >/dev/null && shift && exec \\\"\\$@\\\"\" sh");
-    let said = examine(&place, &wrapper.replace("$GINNEL_DIR", text(&small)), &[("GINNEL_DIR", text(&small))], &config);
+    let wrapper = format!(
+        "exec unshare --mount sh -c \"{mount} && {run} >/dev/null && shift && exec \\\"\\$@\\\"\" sh"
+    );
+    let said = examine(
+        &place,
+        &wrapper.replace("$GINNEL_DIR", text(&small)),
+        &[("GINNEL_DIR", text(&small))],
+        &config,
+    );
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(line(&said, "room").starts_with("ok "), "{said:?}");
     let reported = fs::read_to_string(&report).expect("a report");

@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 
 /// The release build's `ginnel`, as users have it.
 fn ginnel() -> &'static str {
-    static PROGRAM: LazyLock<String> = LazyLock::new(|| ginnel_tests::build::release_dir().join("ginnel").display().to_string());
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| ginnel_tests::build::release_dir().join("ginnel").display().to_string());
     &PROGRAM
 }

@@ -18,7 +18,8 @@ fn objects_are_listed_and_removed() {
     let segment = ginnel::Segment::open(&path).expect("there");
     let memory = ginnel::Memory::create(&segment, "frames", 1 << 20).expect("free");
     ginnel::Mutex::create(&segment, "lock").expect("free");
-    let json = |args: &[&str]| -> Value { serde_json::from_str(&place.run(args).out).expect("JSON") };
+    let json =
+        |args: &[&str]| -> Value { serde_json::from_str(&place.run(args).out).expect("JSON") };
     let listed = json(&["ls", "--segment", "some", "--json"]);
     let [frames, lock] = [&listed["objects"][0], &listed["objects"][1]];
     assert_eq!((&frames["name"], &frames["kind"]), (&"frames".into(), &"memory".into()));
@@ -37,7 +38,8 @@ fn objects_are_listed_and_removed() {
     let semaphore = ginnel::Semaphore::create(&segment, "z semaphore", 0, 1).expect("free");
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| semaphore.acquire().map(ginnel::Permit::use_up));
-        let waiting = || json(&["ls", "--segment", "some", "--json"])["objects"][5]["waiting"].clone();
+        let waiting =
+            || json(&["ls", "--segment", "some", "--json"])["objects"][5]["waiting"].clone();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while waiting() != 1 && std::time::Instant::now() < until {}
         semaphore.add(1).expect("room");
@@ -47,7 +49,9 @@ fn objects_are_listed_and_removed() {
     drop(semaphore);
     let kinds = ["barrier", "event", "rwlock", "semaphore"];
     let listed = json(&["ls", "--segment", "some", "--json"]);
-    let listed = listed["objects"].as_array().expect("a list")[2..].iter().map(|object| object["kind"].clone());
+    let listed = listed["objects"].as_array().expect("a list")[2..]
+        .iter()
+        .map(|object| object["kind"].clone());
     assert!(listed.eq(kinds), "{shown}");
     let names = kinds.map(|kind| format!("z {kind}"));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -39,7 +39,12 @@ fn settings_reach_the_program() {
         assert!(said.out.lines().any(|said| said == line), "{line}: {said:?}");
     }
     let said = run(&place, &["env"]);
-    assert!(!["SEGMENT", "VERBOSE", "SPIN"].iter().any(|name| said.out.contains(&format!("GINNEL_{name}="))), "{said:?}");
+    assert!(
+        !["SEGMENT", "VERBOSE", "SPIN"]
+            .iter()
+            .any(|name| said.out.contains(&format!("GINNEL_{name}="))),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -51,16 +56,24 @@ fn a_policy_reaches_the_program_and_a_wrong_one_is_named() {
     let other = place.path("other");
     let named = ["--policy", other.to_str().expect("UTF-8"), "env"];
     std::fs::write(&other, "deny address 10.0.0.0/8\n").expect("write");
-    let variable =
-        |said: &Said| said.out.split("GINNEL_POLICY=").nth(1).map(|rest| rest.lines().next().unwrap_or_default().to_owned());
+    let variable = |said: &Said| {
+        said.out
+            .split("GINNEL_POLICY=")
+            .nth(1)
+            .map(|rest| rest.lines().next().unwrap_or_default().to_owned())
+    };
     assert_eq!(variable(&run(&place, &["env"])).as_deref(), Some("deny port 22 # administration"));
     assert_eq!(variable(&run(&place, &named)).as_deref(), Some("deny address 10.0.0.0/8"));
-    let given = Said::of(command(&place, &["env"]).env("GINNEL_POLICY", "allow").output().expect("starts"));
+    let given =
+        Said::of(command(&place, &["env"]).env("GINNEL_POLICY", "allow").output().expect("starts"));
     assert_eq!(variable(&given).as_deref(), Some("allow"));
     std::fs::write(&other, "allow port 1\nforbid port 5432\n").expect("write");
     let said = run(&place, &named);
     assert_eq!(said.code, Some(125));
-    assert!(said.err.contains("forbid port 5432") && said.err.contains(&other.display().to_string()), "{said:?}");
+    assert!(
+        said.err.contains("forbid port 5432") && said.err.contains(&other.display().to_string()),
+        "{said:?}"
+    );
     std::fs::remove_file(&other).expect("removed");
     let said = run(&place, &named);
     assert!(said.code == Some(125) && said.err.contains(&other.display().to_string()), "{said:?}");
@@ -71,7 +84,12 @@ fn a_policy_reaches_the_program_and_a_wrong_one_is_named() {
 #[test]
 fn a_segment_given_by_a_relative_path_is_the_same_in_every_directory() {
     let place = Place::new();
-    let said = Said::of(command(&place, &["--segment", "./seg", "env"]).current_dir(place.directory()).output().expect("starts"));
+    let said = Said::of(
+        command(&place, &["--segment", "./seg", "env"])
+            .current_dir(place.directory())
+            .output()
+            .expect("starts"),
+    );
     let path = place.directory().canonicalize().expect("there").join("seg");
     assert!(said.out.contains(&format!("GINNEL_SEGMENT={}\n", path.display())), "{said:?}");
     let said = run(&place, &["--segment", "/no/such/directory/seg", "env"]);
@@ -82,8 +100,13 @@ fn a_segment_given_by_a_relative_path_is_the_same_in_every_directory() {
 #[test]
 fn another_preload_is_kept_behind_the_shim() {
     let place = Place::new();
-    let said = Said::of(command(&place, &["env"]).env("LD_PRELOAD", "/lib/other.so").output().expect("starts"));
-    assert!(said.out.contains(&format!("LD_PRELOAD={}:/lib/other.so\n", libc().display())), "{said:?}");
+    let said = Said::of(
+        command(&place, &["env"]).env("LD_PRELOAD", "/lib/other.so").output().expect("starts"),
+    );
+    assert!(
+        said.out.contains(&format!("LD_PRELOAD={}:/lib/other.so\n", libc().display())),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -113,7 +136,14 @@ fn a_script_without_an_interpreter_is_run_by_the_shell() {
 #[test]
 fn without_a_shim_nothing_is_run() {
     let place = Place::new();
-    let said = Said::of(place.ginnel().env("GINNEL_SHIM", "/no/shim.so").args(["run", "true"]).output().expect("starts"));
+    let said = Said::of(
+        place
+            .ginnel()
+            .env("GINNEL_SHIM", "/no/shim.so")
+            .args(["run", "true"])
+            .output()
+            .expect("starts"),
+    );
     assert_eq!(said.code, Some(125));
     assert!(said.err.contains("/no/shim.so"), "{said:?}");
 }
@@ -122,11 +152,14 @@ fn without_a_shim_nothing_is_run() {
 fn a_setting_that_is_no_number_is_named() {
     let place = Place::new();
     for value in ["abc", "-1", "99999999999999999999", "0x10"] {
-        let said = Said::of(command(&place, &["true"]).env("GINNEL_SPIN", value).output().expect("starts"));
+        let said = Said::of(
+            command(&place, &["true"]).env("GINNEL_SPIN", value).output().expect("starts"),
+        );
         assert_eq!(said.code, Some(125));
         assert!(said.err.contains(&format!("GINNEL_SPIN={value}: not a whole number")), "{said:?}");
     }
-    let said = Said::of(command(&place, &["true"]).env("GINNEL_SPIN", "").output().expect("starts"));
+    let said =
+        Said::of(command(&place, &["true"]).env("GINNEL_SPIN", "").output().expect("starts"));
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "empty is not said");
 }
 
@@ -138,7 +171,10 @@ fn ignored_signals_and_closed_descriptors_are_inherited_unchanged() {
     let ginnel = crate::ginnel();
     let shell = |script: &str| {
         let mut command = Command::new("sh");
-        command.args(["-c", script]).env("GINNEL_DIR", place.directory()).env("GINNEL_SHIM", libc());
+        command
+            .args(["-c", script])
+            .env("GINNEL_DIR", place.directory())
+            .env("GINNEL_SHIM", libc());
         Said::of(command.stdin(Stdio::null()).output().expect("sh starts")).out
     };
     for signals in ["", "trap '' PIPE;", "trap '' HUP USR1;"] {
@@ -157,7 +193,8 @@ fn programs_out_of_reach_run_and_are_named() {
     let place = Place::new();
     assert_eq!(run(&place, &["true"]).err, "", "nothing is said about others");
     let (source, program) = (place.path("p.c"), place.path("program"));
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 3; }\n").expect("write");
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 3; }\n")
+        .expect("write");
     let built = Command::new("cc").arg("-static").arg("-o").arg(&program).arg(&source).output();
     if !built.is_ok_and(|built| built.status.success()) {
         eprintln!("not tried: cc -static fails here");
@@ -170,5 +207,9 @@ fn programs_out_of_reach_run_and_are_named() {
     let script = place.path("script");
     executable(&script, format!("#!{name}\n").as_bytes());
     let said = run(&place, &[&script.display().to_string()]);
-    assert_eq!(said.err, format!("ginnel: {name} is statically linked: it stays on TCP\n"), "the interpreter decides");
+    assert_eq!(
+        said.err,
+        format!("ginnel: {name} is statically linked: it stays on TCP\n"),
+        "the interpreter decides"
+    );
 }

@@ -32,9 +32,11 @@ fn loses_its_terminal(before: &str) {
         .spawn()
         .expect("script (of bsdutils) starts");
     // The alternate screen.
-    let shown = comes(|| fs::read_to_string(&typescript).is_ok_and(|text| text.contains("[?1049h")));
+    let shown =
+        comes(|| fs::read_to_string(&typescript).is_ok_and(|text| text.contains("[?1049h")));
     let pid = fs::read_to_string(&pid_file).expect("written before");
-    let command_line = || fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+    let command_line =
+        || fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
     let running = command_line().contains("ginnel");
     terminal.kill().expect("killed");
     terminal.wait().expect("gone");

@@ -13,7 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid,
+};
 
 use crate::interrupt;
 use crate::undo;
@@ -46,10 +48,16 @@ pub enum End {
 
 impl Child {
     /// Starts `command` with the variables `env` added to this program's own.
-    pub fn spawn(name: &str, command: &[String], env: &[(&str, String)], workdir: &WorkDir) -> Result<Self> {
+    pub fn spawn(
+        name: &str,
+        command: &[String],
+        env: &[(&str, String)],
+        workdir: &WorkDir,
+    ) -> Result<Self> {
         interrupt::check()?;
         let file = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let (out, err) = (workdir.file(&format!("{file}.out")), workdir.file(&format!("{file}.err")));
+        let (out, err) =
+            (workdir.file(&format!("{file}.out")), workdir.file(&format!("{file}.err")));
         let child = Command::new("setpriv")
             // SIGTERM and not SIGKILL: nginx passes it on to its workers.
             .args(["--pdeathsig", "TERM", "--"])
@@ -63,7 +71,13 @@ impl Child {
             .spawn()
             .context("cannot run setpriv (package util-linux)")?;
         let pid = Pid::from_child(&child);
-        Ok(Self { name: name.to_owned(), pid, out, err, _guard: undo::enter(move || stop_group(pid)) })
+        Ok(Self {
+            name: name.to_owned(),
+            pid,
+            out,
+            err,
+            _guard: undo::enter(move || stop_group(pid)),
+        })
     }
 
     /// The process id, which is its group's as well.
@@ -102,13 +116,20 @@ impl Child {
     /// The last lines that it printed.
     pub fn last_words(&self) -> String {
         let words = [&self.err, &self.out].map(|path| tail(path, 4)).join("\n");
-        if words.trim().is_empty() { "it printed nothing".to_owned() } else { words.trim().to_owned() }
+        if words.trim().is_empty() {
+            "it printed nothing".to_owned()
+        } else {
+            words.trim().to_owned()
+        }
     }
 }
 
 /// Whether a child has ended, and if so whether well. It stays unreaped.
 fn ended(pid: Pid) -> Result<Option<bool>> {
-    let status = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)?;
+    let status = waitid(
+        WaitId::Pid(pid),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
+    )?;
     Ok(status.map(|status| status.exit_status() == Some(0)))
 }
 

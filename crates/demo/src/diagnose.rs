@@ -18,7 +18,10 @@ pub fn print(ginnel: Option<&Ginnel>, children: &[&Child]) {
     for child in children {
         for pid in child::members(child.pid()) {
             let pid = pid.to_string();
-            let stacks = tools::output(20, &["gdb", "-p", &pid, "-batch", "-nx", "-ex", "thread apply all backtrace 30"]);
+            let stacks = tools::output(
+                20,
+                &["gdb", "-p", &pid, "-batch", "-nx", "-ex", "thread apply all backtrace 30"],
+            );
             show(&format!("stacks of {} (process {pid})", child.name), stacks);
         }
     }

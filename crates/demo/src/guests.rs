@@ -59,8 +59,10 @@ impl Guests {
         let daemon = Daemon::start(&directory, SEGMENT, false)?;
         let switch = Switch::new(&directory)?;
         // What is not installed is said of each pair.
-        let tools = programs.iter().flat_map(|program| [program.server_tool(), program.client_tool()]);
-        let tools: Vec<String> = tools.filter_map(|tool| tool.find().ok()).map(|path| in_guest(&path)).collect();
+        let tools =
+            programs.iter().flat_map(|program| [program.server_tool(), program.client_tool()]);
+        let tools: Vec<String> =
+            tools.filter_map(|tool| tool.find().ok()).map(|path| in_guest(&path)).collect();
         let spec = |slot: u16| -> Result<Spec> {
             Ok(Spec {
                 programs: tools.clone(),
@@ -72,7 +74,9 @@ impl Guests {
             })
         };
         let booted = Guest::boot_all(&kernel, &directory, &[spec(1)?, spec(2)?])?;
-        let Ok([server, client]) = <[Guest; 2]>::try_from(booted) else { bail!("two machines were to boot") };
+        let Ok([server, client]) = <[Guest; 2]>::try_from(booted) else {
+            bail!("two machines were to boot")
+        };
         // As the udev rule does for a group: servers become another user.
         server.run("chmod 666 /dev/ginnel*", SHORT)?.good()?;
         Ok(Self { server, client, _daemon: daemon, _switch: switch, kernel, port: Cell::new(7000) })
@@ -104,22 +108,37 @@ impl Ground for Guests {
         WORD
     }
 
-    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>> {
+    fn start(
+        &self,
+        bench: &Bench,
+        found: &Found,
+        carrier: Carrier,
+    ) -> Result<Box<dyn Server + '_>> {
         let port = self.port.replace(self.port.get() + 1);
-        let dir = bench.workdir.subdir(&format!("guests-{}-{}", found.program.name(), carrier.word()))?;
-        let mut command = found.program.server(&found.server, &Listen { address: SERVER, port, dir: &dir, root: true })?;
+        let dir =
+            bench.workdir.subdir(&format!("guests-{}-{}", found.program.name(), carrier.word()))?;
+        let mut command = found
+            .program
+            .server(&found.server, &Listen { address: SERVER, port, dir: &dir, root: true })?;
         command[0] = in_guest(&found.server);
         copy(&self.server, &dir)?;
         let log = format!("{}/log", dir.display());
         let begin = format!("{} >{log} 2>&1 & echo $!", line(carrier, &command));
-        let pid = self.server.run(&begin, SHORT)?.good()?.trim().parse().context("no process number")?;
+        let pid =
+            self.server.run(&begin, SHORT)?.good()?.trim().parse().context("no process number")?;
         let listening = Listening { guests: self, pid, port };
         let listens = format!("grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp");
         let wait = format!(
             "for i in $(seq 200); do kill -0 {pid} || break; {listens} && exit 0; sleep 0.1; done; tail -n 4 {log}; exit 1"
         );
         let said = self.server.run(&wait, SHORT)?;
-        ensure!(said.status == 0, "{} does not listen: {}{}", found.name(carrier, "server"), said.out, said.err);
+        ensure!(
+            said.status == 0,
+            "{} does not listen: {}{}",
+            found.name(carrier, "server"),
+            said.out,
+            said.err
+        );
         Ok(Box::new(listening))
     }
 }
@@ -127,26 +146,48 @@ impl Ground for Guests {
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         // Where the machine does not answer, it will be killed itself.
-        let _ =
-            self.guests.server.run(&format!("kill {0}; while kill -0 {0}; do sleep 0.02; done", self.pid), Duration::from_secs(5));
+        let _ = self.guests.server.run(
+            &format!("kill {0}; while kill -0 {0}; do sleep 0.02; done", self.pid),
+            Duration::from_secs(5),
+        );
     }
 }
 
 impl Server for Listening<'_> {
-    fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64> {
+    fn load(
+        &self,
+        bench: &Bench,
+        found: &Found,
+        setting: &'static Setting,
+        track: &Track,
+        before: Option<f64>,
+    ) -> Result<f64> {
         let dir = bench.workdir.subdir("guests-client")?;
         let seconds = bench.args.seconds();
         let mut command = vec![in_guest(&found.client)];
-        command.extend(found.program.client(&Load { address: SERVER, port: self.port, dir: &dir, seconds, before, setting })?);
+        command.extend(found.program.client(&Load {
+            address: SERVER,
+            port: self.port,
+            dir: &dir,
+            seconds,
+            before,
+            setting,
+        })?);
         let client = &self.guests.client;
         copy(client, &dir)?;
         // An emulated machine is slow to begin, too.
         let limit = Track::limit(seconds) * 2;
-        let script = format!("rm -f {REPORT}; {}={REPORT} {}", share::REPORT_VARIABLE, line(track.carrier, &command));
+        let script = format!(
+            "rm -f {REPORT}; {}={REPORT} {}",
+            share::REPORT_VARIABLE,
+            line(track.carrier, &command)
+        );
         let said = client.run(&script, limit)?;
         let name = found.name(track.carrier, "client");
         if said.status == 124 {
-            bench.progress.note(&format!("{name} did not end within {limit:?}; what follows shows where it stands"));
+            bench.progress.note(&format!(
+                "{name} did not end within {limit:?}; what follows shows where it stands"
+            ));
             for guest in [&self.guests.server, client] {
                 let seen = guest.run("ginnel status --json; ps", SHORT).map(|seen| seen.out);
                 bench.progress.note(&seen.unwrap_or_else(|error| format!("{error:#}")));
@@ -156,7 +197,11 @@ impl Server for Listening<'_> {
         ensure!(said.status == 0, "{name} failed: {} {}", said.out.trim(), said.err.trim());
         if track.carrier == Carrier::Ginnel {
             let report = client.run(&format!("cat {REPORT}"), SHORT)?.good()?;
-            fs::File::options().create(true).append(true).open(&track.report)?.write_all(report.as_bytes())?;
+            fs::File::options()
+                .create(true)
+                .append(true)
+                .open(&track.report)?
+                .write_all(report.as_bytes())?;
         }
         found.program.read(&said.out)
     }
@@ -188,7 +233,11 @@ fn copy(guest: &Guest, dir: &Path) -> Result<()> {
         if path.is_dir() {
             copy(guest, &path)?;
         } else {
-            guest.put(&path.display().to_string(), path.metadata()?.permissions().mode() & 0o777, &fs::read(&path)?)?;
+            guest.put(
+                &path.display().to_string(),
+                path.metadata()?.permissions().mode() & 0o777,
+                &fs::read(&path)?,
+            )?;
         }
     }
     Ok(())

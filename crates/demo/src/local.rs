@@ -34,7 +34,13 @@ pub struct Listening<'a> {
 
 impl Local<'_> {
     /// The whole command of a program at one end.
-    fn line(&self, bench: &Bench, side: Side, carrier: Carrier, command: Vec<String>) -> Result<Vec<String>> {
+    fn line(
+        &self,
+        bench: &Bench,
+        side: Side,
+        carrier: Carrier,
+        command: Vec<String>,
+    ) -> Result<Vec<String>> {
         let (first, last) = match (carrier, bench.ginnel, bench.sockmap) {
             (Carrier::Ginnel, Some(ginnel), _) => (Vec::new(), ginnel.run()),
             (Carrier::Sockmap, _, Some(held)) => {
@@ -77,7 +83,12 @@ impl Ground for Local<'_> {
         self.place.word()
     }
 
-    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>> {
+    fn start(
+        &self,
+        bench: &Bench,
+        found: &Found,
+        carrier: Carrier,
+    ) -> Result<Box<dyn Server + '_>> {
         Ok(Box::new(self.listen(bench, found, carrier)?))
     }
 }
@@ -99,22 +110,51 @@ pub struct Begin<'a> {
 
 impl Listening<'_> {
     /// Begins a load.
-    pub fn begin(&self, bench: &Bench, found: &Found, setting: &'static Setting, begin: Begin) -> Result<Child> {
+    pub fn begin(
+        &self,
+        bench: &Bench,
+        found: &Found,
+        setting: &'static Setting,
+        begin: Begin,
+    ) -> Result<Child> {
         self.child.check_alive()?;
         let dir = bench.workdir.subdir("client")?;
         let Begin { on, carrier, report, seconds, before } = begin;
-        let load = Load { address: self.local.place.address(), port: self.port, dir: &dir, seconds, before, setting };
+        let load = Load {
+            address: self.local.place.address(),
+            port: self.port,
+            dir: &dir,
+            seconds,
+            before,
+            setting,
+        };
         let command = [vec![found.client.clone()], found.program.client(&load)?].concat();
         let command = self.local.line(bench, Side::Client, carrier, command)?;
-        let env: Vec<_> = report.map(|report| (share::REPORT_VARIABLE, report.display().to_string())).into_iter().collect();
+        let env: Vec<_> = report
+            .map(|report| (share::REPORT_VARIABLE, report.display().to_string()))
+            .into_iter()
+            .collect();
         Child::spawn(&found.name(on, "client"), &command, &env, bench.workdir)
     }
 }
 
 impl Server for Listening<'_> {
-    fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64> {
+    fn load(
+        &self,
+        bench: &Bench,
+        found: &Found,
+        setting: &'static Setting,
+        track: &Track,
+        before: Option<f64>,
+    ) -> Result<f64> {
         let report = (track.carrier == Carrier::Ginnel).then_some(track.report.as_path());
-        let begin = Begin { on: track.carrier, carrier: track.carrier, report, seconds: bench.args.seconds(), before };
+        let begin = Begin {
+            on: track.carrier,
+            carrier: track.carrier,
+            report,
+            seconds: bench.args.seconds(),
+            before,
+        };
         let client = self.begin(bench, found, setting, begin)?;
         found.program.read(&finish(bench, &client, begin.seconds, &[&self.child])?)
     }
@@ -128,7 +168,9 @@ pub fn finish(bench: &Bench, load: &Child, seconds: u32, others: &[&Child]) -> R
         End::Done(printed) => Ok(printed),
         End::Failed(words) => Err(anyhow!("{name} failed: {words}")),
         End::Late => {
-            bench.progress.note(&format!("{name} did not end within {limit:?}; what follows shows where it stands"));
+            bench.progress.note(&format!(
+                "{name} did not end within {limit:?}; what follows shows where it stands"
+            ));
             diagnose::print(bench.ginnel, &[&[load], others].concat());
             Err(anyhow!("{name} did not end within {limit:?}"))
         }

@@ -93,7 +93,10 @@ fn demo(args: &Args) -> Result<bool> {
     say!("{}; {}", place.describe(), cpus.describe());
 
     let programs = programs::selected(&args.only);
-    let settings: usize = programs.iter().map(|program| program.settings_of(args.further, args.server_only).count()).sum();
+    let settings: usize = programs
+        .iter()
+        .map(|program| program.settings_of(args.further, args.server_only).count())
+        .sum();
     let steps = settings * args.rounds() * carriers.len();
     let progress = Progress::new(if args.guests() { 2 * steps } else { steps });
     let local = Local { place: &place, cpus: &cpus };
@@ -109,8 +112,11 @@ fn demo(args: &Args) -> Result<bool> {
 
     let mut rows: Vec<Row> = Vec::new();
     for program in &programs {
-        let measured =
-            if args.server_only { turns::run(&bench, &local, program.as_ref()) } else { pair::run(&bench, program.as_ref()) };
+        let measured = if args.server_only {
+            turns::run(&bench, &local, program.as_ref())
+        } else {
+            pair::run(&bench, program.as_ref())
+        };
         rows.extend(measured?);
     }
     let mut about_guests = None;
@@ -127,7 +133,9 @@ fn demo(args: &Args) -> Result<bool> {
                 interrupt::check()?;
                 progress.skip(steps);
                 rows.push(Row::left_out("two virtual machines", guests::WORD));
-                about_guests = Some(format!("guests: left out, as two virtual machines do not run here: {error:#}"));
+                about_guests = Some(format!(
+                    "guests: left out, as two virtual machines do not run here: {error:#}"
+                ));
             }
         }
     }

@@ -22,14 +22,22 @@ pub trait Ground: Debug {
     /// The word that stands in the results.
     fn word(&self) -> &'static str;
     /// Starts a server, and returns once it listens.
-    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>>;
+    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier)
+    -> Result<Box<dyn Server + '_>>;
 }
 
 /// A server that listens. It is ended when it is dropped.
 pub trait Server {
     /// Runs one load to its end and reads its figure. `before`: the figure that the same load
     /// reached before.
-    fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64>;
+    fn load(
+        &self,
+        bench: &Bench,
+        found: &Found,
+        setting: &'static Setting,
+        track: &Track,
+        before: Option<f64>,
+    ) -> Result<f64>;
 }
 
 /// What every measurement needs.
@@ -131,7 +139,8 @@ impl Track {
 /// Measures all settings of a program. What goes wrong stands in the rows; an error means that it
 /// is time to go home.
 pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
-    let mut servers: Vec<Option<Box<dyn Server + '_>>> = bench.carriers.iter().map(|_| None).collect();
+    let mut servers: Vec<Option<Box<dyn Server + '_>>> =
+        bench.carriers.iter().map(|_| None).collect();
     each_setting(bench, program, |found, setting| measure(bench, found, setting, &mut servers))
 }
 
@@ -143,7 +152,8 @@ pub fn each_setting(
     mut measure: impl FnMut(&Found, &'static Setting) -> Result<Row>,
 ) -> Result<Vec<Row>> {
     let settings = || program.settings_of(bench.args.further, bench.args.server_only);
-    let tools = program.server_tool().find().and_then(|server| Ok((server, program.client_tool().find()?)));
+    let tools =
+        program.server_tool().find().and_then(|server| Ok((server, program.client_tool().find()?)));
     match tools {
         Ok((server, client)) => {
             let found = Found { program, server, client };
@@ -236,15 +246,28 @@ fn label(program: &dyn Program, setting: &Setting) -> String {
 }
 
 /// A setting's row, of what its tracks hold.
-pub fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track], failure: Option<String>) -> Row {
-    let of = |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
+pub fn row(
+    bench: &Bench,
+    program: &dyn Program,
+    setting: &Setting,
+    tracks: &[Track],
+    failure: Option<String>,
+) -> Row {
+    let of =
+        |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
     let rounds_of = |carrier| of(carrier).map_or_else(Vec::new, |track| track.values.clone());
-    let [plain, ginnel, sockmap] = [Carrier::Plain, Carrier::Ginnel, Carrier::Sockmap].map(rounds_of);
+    let [plain, ginnel, sockmap] =
+        [Carrier::Plain, Carrier::Ginnel, Carrier::Sockmap].map(rounds_of);
     // Round by round: what changes about the machine from one round to the next is in both of a
     // round's figures.
-    let beside = |other: &[f64]| -> Vec<f64> { other.iter().zip(&ginnel).map(|(other, ginnel)| ginnel / other).collect() };
+    let beside = |other: &[f64]| -> Vec<f64> {
+        other.iter().zip(&ginnel).map(|(other, ginnel)| ginnel / other).collect()
+    };
     let ratios = beside(&plain);
-    let failures: Vec<String> = failure.into_iter().chain(tracks.iter().filter_map(|track| track.failure.clone())).collect();
+    let failures: Vec<String> = failure
+        .into_iter()
+        .chain(tracks.iter().filter_map(|track| track.failure.clone()))
+        .collect();
     Row {
         program: label(program, setting),
         place: bench.ground.word(),
@@ -252,7 +275,9 @@ pub fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Tr
         ginnel: median(&ginnel),
         unit: program.unit(),
         ratio: median(&ratios),
-        quartiles: quantile(&ratios, 0.25).zip(quantile(&ratios, 0.75)).filter(|_| ratios.len() > 1),
+        quartiles: quantile(&ratios, 0.25)
+            .zip(quantile(&ratios, 0.75))
+            .filter(|_| ratios.len() > 1),
         sockmap: median(&sockmap),
         beside_sockmap: median(&beside(&sockmap)),
         plain_rounds: plain,

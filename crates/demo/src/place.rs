@@ -70,7 +70,9 @@ impl Place {
                 crate::interrupt::check()?;
                 Ok((
                     Self::Loopback,
-                    Some(format!("Network namespaces cannot be made here ({error:#}): servers and clients run over loopback.")),
+                    Some(format!(
+                        "Network namespaces cannot be made here ({error:#}): servers and clients run over loopback."
+                    )),
                 ))
             }
         }
@@ -89,7 +91,10 @@ impl Place {
         match self {
             Self::Loopback => "Servers and clients over the loopback interface".to_owned(),
             Self::Namespaces(spaces) => {
-                format!("Servers in the network namespace {0}-a, clients in {0}-b, a bridge between them in {0}-sw", spaces.name)
+                format!(
+                    "Servers in the network namespace {0}-a, clients in {0}-b, a bridge between them in {0}-sw",
+                    spaces.name
+                )
             }
         }
     }
@@ -112,7 +117,11 @@ impl Place {
                     Side::Server => "a",
                     Side::Client => "b",
                 };
-                ["ip", "netns", "exec"].map(str::to_owned).into_iter().chain([format!("{}-{end}", spaces.name)]).collect()
+                ["ip", "netns", "exec"]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain([format!("{}-{end}", spaces.name)])
+                    .collect()
             }
         }
     }
@@ -192,7 +201,9 @@ mod tests {
     #[test]
     fn only_our_own_namespaces_are_swept() {
         assert_eq!(maker("ginnel-demo-4711-sw"), Some(4711));
-        for other in ["ginnel-demo-4711", "ginnel-demo-x-a", "ginnel-demo-4711-c", "ginnel-4711-a", "blue"] {
+        for other in
+            ["ginnel-demo-4711", "ginnel-demo-x-a", "ginnel-demo-4711-c", "ginnel-4711-a", "blue"]
+        {
             assert_eq!(maker(other), None, "{other}");
         }
     }

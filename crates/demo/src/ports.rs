@@ -6,12 +6,17 @@ use anyhow::{Context, Result};
 
 /// A port that nobody uses at the moment.
 pub fn free() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no free port")?.port())
+    Ok(TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .context("no free port")?
+        .port())
 }
 
 /// Whether somebody listens on a port where this process is, seen without connecting.
 pub fn is_listening(pid: i32, port: u16) -> bool {
-    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default());
+    let tables = ["tcp", "tcp6"].map(|table| {
+        std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default()
+    });
     tables.iter().any(|table| listens_in(table, port))
 }
 

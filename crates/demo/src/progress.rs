@@ -19,7 +19,8 @@ impl Progress {
     /// Progress over so many measurements.
     pub fn new(steps: usize) -> Self {
         let bar = stdout().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stdout());
+            let bar =
+                ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stdout());
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.enable_steady_tick(Duration::from_millis(500));
@@ -42,7 +43,13 @@ impl Progress {
             Some(bar) => bar.inc(1),
             None => {
                 // A reader that has gone is noticed at the end.
-                let _ = writeln!(stdout(), "[{}/{}] {what}{}", self.done.get(), self.steps, self.left());
+                let _ = writeln!(
+                    stdout(),
+                    "[{}/{}] {what}{}",
+                    self.done.get(),
+                    self.steps,
+                    self.left()
+                );
             }
         }
     }

@@ -67,12 +67,24 @@ impl Row {
 pub fn table(results: &Results, sockmap: bool) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    let header = ["program", "where", "plain", "Ginnel", "unit", "ratio", "quartiles", "through shared memory"];
+    let header = [
+        "program",
+        "where",
+        "plain",
+        "Ginnel",
+        "unit",
+        "ratio",
+        "quartiles",
+        "through shared memory",
+    ];
     let beside: &[&str] = if sockmap { &["sockmap", "Ginnel : sockmap"] } else { &[] };
     table.set_header(header.iter().chain(beside));
     for row in &results.rows {
         let missing = if row.failure.is_some() { "failed" } else { "–" };
-        let cell = |text: Option<String>| Cell::new(text.unwrap_or_else(|| missing.to_owned())).set_alignment(CellAlignment::Right);
+        let cell = |text: Option<String>| {
+            Cell::new(text.unwrap_or_else(|| missing.to_owned()))
+                .set_alignment(CellAlignment::Right)
+        };
         let figures = vec![
             Cell::new(&row.program),
             Cell::new(row.place),
@@ -83,7 +95,10 @@ pub fn table(results: &Results, sockmap: bool) -> Table {
             cell(row.quartiles.map(|(first, third)| format!("{first:.2} to {third:.2}"))),
             cell(row.share.map(|share| format!("{:.1} %", share * 100.0))),
         ];
-        let others = [cell(row.sockmap.map(figure)), cell(row.beside_sockmap.map(|ratio| format!("{ratio:.2}")))];
+        let others = [
+            cell(row.sockmap.map(figure)),
+            cell(row.beside_sockmap.map(|ratio| format!("{ratio:.2}"))),
+        ];
         table.add_row(figures.into_iter().chain(others.into_iter().take(beside.len())));
     }
     table
@@ -94,10 +109,20 @@ pub fn remarks(results: &Results, ginnel: bool) -> Vec<String> {
     let mut lines: Vec<String> = results
         .rows
         .iter()
-        .filter_map(|row| row.failure.as_ref().map(|failure| format!("failed: {}: {failure}", row.program)))
+        .filter_map(|row| {
+            row.failure.as_ref().map(|failure| format!("failed: {}: {failure}", row.program))
+        })
         .collect();
-    if ginnel && results.rows.iter().any(|row| row.ginnel.is_some() && row.share.is_none_or(|share| share < 0.5)) {
-        lines.push("Some traffic stayed on TCP; `ginnel status` says why while such a program runs.".to_owned());
+    if ginnel
+        && results
+            .rows
+            .iter()
+            .any(|row| row.ginnel.is_some() && row.share.is_none_or(|share| share < 0.5))
+    {
+        lines.push(
+            "Some traffic stayed on TCP; `ginnel status` says why while such a program runs."
+                .to_owned(),
+        );
     }
     if results.sockmap.is_some_and(|share| share < 0.5) {
         lines.push("The sockmap left most to TCP: the ratios to it say nothing.".to_owned());
@@ -182,7 +207,8 @@ mod tests {
             failure: Some("gone".to_owned()),
             ..row()
         };
-        let json = serde_json::to_value(Results { rows: vec![row(), failed], sockmap: None }).unwrap();
+        let json =
+            serde_json::to_value(Results { rows: vec![row(), failed], sockmap: None }).unwrap();
         let expected = serde_json::json!({"rows": [
             {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": 125_000.0,
              "unit": "requests/s", "ratio": 2.5, "quartiles": [2.25, 2.75],
@@ -204,15 +230,28 @@ mod tests {
 
     #[test]
     fn the_sockmap_has_its_columns_and_fields_where_it_is_asked_for() {
-        let measured = Row { sockmap: Some(62_500.0), beside_sockmap: Some(2.0), sockmap_rounds: vec![62_500.0], ..row() };
+        let measured = Row {
+            sockmap: Some(62_500.0),
+            beside_sockmap: Some(2.0),
+            sockmap_rounds: vec![62_500.0],
+            ..row()
+        };
         let results = Results { rows: vec![measured, row()], sockmap: Some(0.75) };
         let json = serde_json::to_value(&results).unwrap();
         assert_eq!(json["sockmap"], 0.75);
-        assert_eq!([&json["rows"][0]["sockmap"], &json["rows"][0]["beside_sockmap"]], [62_500.0, 2.0]);
-        assert!(json["rows"][0]["sockmap_rounds"].is_array() && json["rows"][1].get("sockmap_rounds").is_none());
+        assert_eq!(
+            [&json["rows"][0]["sockmap"], &json["rows"][0]["beside_sockmap"]],
+            [62_500.0, 2.0]
+        );
+        assert!(
+            json["rows"][0]["sockmap_rounds"].is_array()
+                && json["rows"][1].get("sockmap_rounds").is_none()
+        );
         let with = table(&results, true).to_string();
         assert!(
-            with.contains("62,500") && with.contains("2.00") && !table(&results, false).to_string().contains("sockmap"),
+            with.contains("62,500")
+                && with.contains("2.00")
+                && !table(&results, false).to_string().contains("sockmap"),
             "{with}"
         );
     }

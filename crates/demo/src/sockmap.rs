@@ -28,7 +28,10 @@ impl Held {
         let holder = Child::spawn("sockmap", &[program, "hold"].map(String::from), &[], workdir)?;
         let told = || {
             holder.check_alive()?;
-            Ok(holder.printed()?.lines().find_map(|line| line.strip_prefix("cgroup ").map(str::to_owned)))
+            Ok(holder
+                .printed()?
+                .lines()
+                .find_map(|line| line.strip_prefix("cgroup ").map(str::to_owned)))
         };
         let cgroup = interrupt::poll(PATIENCE, told)
             .and_then(|cgroup| cgroup.with_context(|| format!("nothing within {PATIENCE:?}: {}", holder.last_words())))
@@ -55,12 +58,20 @@ impl Held {
 /// The part that was handed on. What the kernel's TCP counted it carried, whatever the program that
 /// hands on believes.
 fn share(printed: &str) -> Result<f64> {
-    let line = printed.lines().find_map(|line| line.strip_prefix("result ")).context("the sockmap's program told no counts")?;
+    let line = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("result "))
+        .context("the sockmap's program told no counts")?;
     let count = |key: &str| {
         let value = line.split(' ').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
-        value.and_then(|value| value.parse::<f64>().ok()).with_context(|| format!("no {key} in {line:?}"))
+        value
+            .and_then(|value| value.parse::<f64>().ok())
+            .with_context(|| format!("no {key} in {line:?}"))
     };
-    let (past, tcp) = (count("redirected")?, count("passed")?.max(count("tcp_received")?).max(count("tcp_acked")?));
+    let (past, tcp) = (
+        count("redirected")?,
+        count("passed")?.max(count("tcp_received")?).max(count("tcp_acked")?),
+    );
     Ok(if past > 0.0 { past / (past + tcp) } else { 0.0 })
 }
 

@@ -55,7 +55,10 @@ impl Ginnel {
         let dir = own.parent().unwrap_or(Path::new("."));
         for name in ["ginnel", "libginnel_shim.so"] {
             if !dir.join(name).is_file() {
-                bail!("{name} is not in {}: build it with `cargo build --release --workspace`", dir.display());
+                bail!(
+                    "{name} is not in {}: build it with `cargo build --release --workspace`",
+                    dir.display()
+                );
             }
         }
         Ok(Self { path: dir.join("ginnel") })

@@ -47,7 +47,15 @@ impl<'a> Pair<'a> {
     /// The load has been begun just now; both are stopped again once it is under way.
     fn new(load: Child, server: &'a Child) -> Result<Self> {
         let end = pidfd_open(load.pid(), PidfdFlags::empty())?;
-        let mut pair = Self { load, server, end, began: Instant::now(), stopped: None, rested: Duration::ZERO, ended: None };
+        let mut pair = Self {
+            load,
+            server,
+            end,
+            began: Instant::now(),
+            stopped: None,
+            rested: Duration::ZERO,
+            ended: None,
+        };
         pair.works_until(START)?;
         pair.stop()?;
         Ok(pair)
@@ -78,7 +86,9 @@ impl<'a> Pair<'a> {
             Ok(1..) => self.ended = Some(Instant::now()),
             // A signal that ends this program: the caller looks for it.
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(anyhow!(error).context(format!("cannot wait for {}", self.load.name))),
+            Err(error) => {
+                return Err(anyhow!(error).context(format!("cannot wait for {}", self.load.name)));
+            }
         }
         Ok(())
     }
@@ -120,7 +130,8 @@ pub fn run(bench: &Bench, local: &Local, program: &dyn Program) -> Result<Vec<Ro
 }
 
 fn measure(bench: &Bench, local: &Local, found: &Found, setting: &'static Setting) -> Result<Row> {
-    let mut tracks = [Carrier::Plain, Carrier::Ginnel].map(|carrier| Track::new(bench, found, setting, carrier));
+    let mut tracks =
+        [Carrier::Plain, Carrier::Ginnel].map(|carrier| Track::new(bench, found, setting, carrier));
     let mut before = None;
     for number in 0..bench.args.rounds() {
         match round(bench, local, found, setting, number, before) {
@@ -154,16 +165,27 @@ fn round(
     number: usize,
     before: Option<f64>,
 ) -> Result<[f64; 2]> {
-    bench.progress.now(&format!("{}, {}, round {}", found.program.name(), setting.label, number + 1));
+    bench.progress.now(&format!(
+        "{}, {}, round {}",
+        found.program.name(),
+        setting.label,
+        number + 1
+    ));
     let carriers = [Carrier::Plain, Carrier::Ginnel];
-    let servers = [local.listen(bench, found, carriers[0])?, local.listen(bench, found, carriers[1])?];
+    let servers =
+        [local.listen(bench, found, carriers[0])?, local.listen(bench, found, carriers[1])?];
     let ours = servers.each_ref().map(|server| &server.child);
     let counts = found.program.counts_requests();
     let begin = |at: usize, setting, before| {
         // Half of the time is the other's. A load that counts its requests takes no notice of the
         // time.
         let seconds = if counts { bench.args.seconds() } else { 2 * bench.args.seconds() };
-        servers[at].begin(bench, found, setting, Begin { on: carriers[at], carrier: Carrier::Plain, report: None, seconds, before })
+        servers[at].begin(
+            bench,
+            found,
+            setting,
+            Begin { on: carriers[at], carrier: Carrier::Plain, report: None, seconds, before },
+        )
     };
     let first = number % 2;
     let order = [first, 1 - first];
@@ -174,7 +196,12 @@ fn round(
         for at in order {
             for setting in [leaves, setting] {
                 let load = begin(at, setting, None)?;
-                let rate = found.program.read(&local::finish(bench, &load, bench.args.seconds(), &ours)?)?;
+                let rate = found.program.read(&local::finish(
+                    bench,
+                    &load,
+                    bench.args.seconds(),
+                    &ours,
+                )?)?;
                 known = before.or(Some(rate));
             }
         }
@@ -183,7 +210,9 @@ fn round(
     let mut pairs = [pair(order[0])?, pair(order[1])?];
     let limit = Track::limit(2 * bench.args.seconds());
     if !take_turns(&mut pairs, limit)? {
-        bench.progress.note(&format!("the loads did not end within {limit:?}; what follows shows where they stand"));
+        bench.progress.note(&format!(
+            "the loads did not end within {limit:?}; what follows shows where they stand"
+        ));
         diagnose::print(bench.ginnel, &[&pairs[0].load, &pairs[1].load, ours[0], ours[1]]);
         return Err(anyhow!("the loads did not end within {limit:?}"));
     }

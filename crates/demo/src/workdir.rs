@@ -26,9 +26,9 @@ impl WorkDir {
         let make = || DirBuilder::new().mode(0o711).create(&path);
         // Our own process id: whoever made it before is dead. A symbolic link there makes this
         // fail, as it should.
-        make()
-            .or_else(|_| fs::remove_dir_all(&path).and_then(|()| make()))
-            .with_context(|| format!("cannot make {} (is TMPDIR a directory that you may write to?)", path.display()))?;
+        make().or_else(|_| fs::remove_dir_all(&path).and_then(|()| make())).with_context(|| {
+            format!("cannot make {} (is TMPDIR a directory that you may write to?)", path.display())
+        })?;
         let gone = path.clone();
         Ok(Self { _guard: undo::enter(move || remove(&gone)), path })
     }
@@ -68,7 +68,9 @@ pub fn sweep() {
 
 /// The last lines of a file, for messages; empty if it cannot be read.
 pub fn tail(path: &Path, lines: usize) -> String {
-    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text = fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -40,7 +40,9 @@ impl Trace {
                 let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
                 environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
             })
-            .map(|entry| fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim().to_owned())
+            .map(|entry| {
+                fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim().to_owned()
+            })
             .collect()
     }
 
@@ -56,7 +58,11 @@ impl Trace {
     fn assert_nothing_left(&self, pid: u32) {
         let processes = self.processes();
         assert!(processes.is_empty(), "processes left behind: {processes:?}");
-        let files: Vec<_> = fs::read_dir(self.dir.join("tmp")).unwrap().flatten().map(|entry| entry.path()).collect();
+        let files: Vec<_> = fs::read_dir(self.dir.join("tmp"))
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
         assert!(files.is_empty(), "files left behind: {files:?}");
         for end in ["a", "b", "sw"] {
             let space = Path::new("/run/netns").join(format!("ginnel-demo-{pid}-{end}"));
@@ -64,12 +70,15 @@ impl Trace {
         }
         // Named for the process that made it.
         let is_stale = |name: &str| {
-            let maker = name.strip_prefix("gnlbench-sockmap-").and_then(|pid| pid.parse::<u32>().ok());
+            let maker =
+                name.strip_prefix("gnlbench-sockmap-").and_then(|pid| pid.parse::<u32>().ok());
             maker.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
         };
         let cgroups = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
-        let stale: Vec<_> =
-            cgroups.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_stale(name)).collect();
+        let stale: Vec<_> = cgroups
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| is_stale(name))
+            .collect();
         assert!(stale.is_empty(), "cgroups left behind: {stale:?}");
     }
 }
@@ -81,7 +90,12 @@ impl Drop for Trace {
 }
 
 fn missing(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let found = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
     if !found {
         println!("SKIPPED: {program} is not installed");
     }
@@ -107,14 +121,16 @@ fn measures_and_leaves_nothing_behind() {
     }
     let trace = Trace::new("measures");
     let arguments = ["--plain-only", "--loopback", "--quick", "--no-guests", "--only", "iperf3"];
-    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("iperf3, 8 streams"), "{text}");
 
-    let results: serde_json::Value = serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    let results: serde_json::Value =
+        serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
     let rows = results["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {
@@ -126,8 +142,15 @@ fn measures_and_leaves_nothing_behind() {
 }
 
 fn rows(trace: &Trace) -> Vec<serde_json::Value> {
-    let results: serde_json::Value = serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
-    results["rows"].as_array().unwrap().iter().filter(|row| row["where"] == "guests").cloned().collect()
+    let results: serde_json::Value =
+        serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    results["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["where"] == "guests")
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -138,7 +161,8 @@ fn measures_between_guests_too() {
     }
     let trace = Trace::new("guests");
     let arguments = ["--loopback", "--seconds", "4", "--rounds", "1", "--only", "iperf3"];
-    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -147,7 +171,10 @@ fn measures_between_guests_too() {
     let rows = rows(&trace);
     assert_eq!(rows.len(), 2, "{rows:?}");
     for row in rows {
-        assert!(row["plain"].as_f64().unwrap() > 0.0 && row["ginnel"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(
+            row["plain"].as_f64().unwrap() > 0.0 && row["ginnel"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
         assert!(row["share"].as_f64().unwrap() > 0.1, "{row}");
     }
     trace.assert_nothing_left(pid);
@@ -166,7 +193,13 @@ fn guests_that_do_not_boot_are_left_out() {
     std::os::unix::fs::symlink("/bin/false", bin.join("qemu-system-x86_64")).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let arguments = ["--plain-only", "--loopback", "--quick", "--only", "iperf3"];
-    let child = trace.demo(&arguments).env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = trace
+        .demo(&arguments)
+        .env("PATH", path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let pid = child.id();
     let output = wait(child);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -186,8 +219,10 @@ fn a_signal_takes_guests_back() {
     }
     for pause in [0, 6] {
         let trace = Trace::new(&format!("guests-{pause}"));
-        let arguments = ["--plain-only", "--loopback", "--rounds", "1", "--seconds", "3", "--only", "iperf3"];
-        let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let arguments =
+            ["--plain-only", "--loopback", "--rounds", "1", "--seconds", "3", "--only", "iperf3"];
+        let child =
+            trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         trace.await_running("qemu-system-x86", 2);
         std::thread::sleep(Duration::from_secs(pause));
@@ -206,7 +241,8 @@ fn a_signal_takes_everything_back() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let trace = Trace::new(&format!("signal-{status}"));
         let arguments = ["--plain-only", "--no-guests", "--seconds", "60", "--only", "iperf3"];
-        let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child =
+            trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         // Server and client: it is in the middle of a measurement.
         trace.await_running("iperf3", 2);
@@ -220,7 +256,8 @@ fn a_signal_takes_everything_back() {
 fn a_sockmap_that_cannot_be_had_is_an_error() {
     let trace = Trace::new("no-sockmap");
     let arguments = ["--sockmap", "/bin/false", "--loopback", "--quick", "--only", "iperf3"];
-    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -232,7 +269,9 @@ fn a_sockmap_that_cannot_be_had_is_an_error() {
 fn sockmap(trace: &Trace) -> Option<String> {
     let program = trace.dir.join("sockmap");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/programs/sockmap.c");
-    let works = |command: &mut Command| command.stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    let works = |command: &mut Command| {
+        command.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
     let can = works(Command::new("cc").args(["-std=gnu11", "-o"]).arg(&program).arg(source))
         && works(Command::new(&program).args(["run", "true"]));
     if !can {
@@ -247,15 +286,23 @@ fn a_sockmap_is_measured_in_the_same_rounds() {
     let trace = Trace::new("sockmap");
     let Some(program) = sockmap(&trace) else { return };
     let arguments = ["--sockmap", &program, "--quick", "--only", "iperf3"];
-    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child =
+        trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let results: serde_json::Value = serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    let results: serde_json::Value =
+        serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
     let row = &results["rows"][0];
-    let [sockmap, ginnel] = ["sockmap", "ginnel"].map(|carrier| row[carrier].as_f64().expect("a figure"));
+    let [sockmap, ginnel] =
+        ["sockmap", "ginnel"].map(|carrier| row[carrier].as_f64().expect("a figure"));
     // Figures are read back to the last bit but one.
-    assert!(row["beside_sockmap"].as_f64().is_some_and(|ratio| (ratio * sockmap / ginnel - 1.0).abs() < 1e-9), "{row}");
+    assert!(
+        row["beside_sockmap"]
+            .as_f64()
+            .is_some_and(|ratio| (ratio * sockmap / ginnel - 1.0).abs() < 1e-9),
+        "{row}"
+    );
     assert!(results["sockmap"].as_f64().is_some_and(|share| share > 0.5), "{results}");
     trace.assert_nothing_left(pid);
 }

@@ -114,7 +114,8 @@ impl Listener {
             mkfifoat(CWD, bell, Mode::RUSR | Mode::WUSR)?;
         }
         // Who finds the group ready finds it whole: Release here, Acquire in `Segment::owned`.
-        let head = segment.settle(head).ok_or_else(|| Error::other("the segment is somebody else's"))?;
+        let head =
+            segment.settle(head).ok_or_else(|| Error::other("the segment is somebody else's"))?;
         Ok(Self { segment, page: head.page(), path: path.to_owned() })
     }
 
@@ -140,8 +141,9 @@ impl Listener {
 /// Where there is none, or it is none of a listener.
 pub fn connect(path: &Path) -> Result<End> {
     let segment = Segment::open(path).map_err(Error::other)?;
-    let made =
-        segment.owned().find(|(page, owner)| owner.kind == Use::Channel && segment.head(*page).is_some_and(|head| head.was_made()));
+    let made = segment.owned().find(|(page, owner)| {
+        owner.kind == Use::Channel && segment.head(*page).is_some_and(|head| head.was_made())
+    });
     let (page, _) = made.ok_or_else(|| Error::other("nobody listens in this segment"))?;
     let [up, down] = bells(path);
     let other = OpenOptions::new().write(true).open(up)?;
@@ -184,8 +186,15 @@ impl Direction {
 }
 
 impl End {
-    fn new(segment: Segment, page: u32, [output, input]: [u64; 2], bell: File, other: File) -> Result<Self> {
-        let [output, input] = [Direction::new(&segment, page, output)?, Direction::new(&segment, page, input)?];
+    fn new(
+        segment: Segment,
+        page: u32,
+        [output, input]: [u64; 2],
+        bell: File,
+        other: File,
+    ) -> Result<Self> {
+        let [output, input] =
+            [Direction::new(&segment, page, output)?, Direction::new(&segment, page, input)?];
         Ok(Self { segment, output, input, bell, other, nonblocking: false })
     }
 
@@ -247,7 +256,8 @@ impl End {
         // so no more than its size.
         unsafe { input.ring.copy_out(input.own, buffer.as_mut_ptr(), n) };
         input.own += n as u64;
-        let want = park::publish(input.word(segment, HEAD), input.own, input.word(segment, WANT_SPACE));
+        let want =
+            park::publish(input.word(segment, HEAD), input.own, input.word(segment, WANT_SPACE));
         self.wake(want);
         Ok(Some(n))
     }
@@ -271,13 +281,18 @@ impl End {
         // SAFETY: `bytes` is readable for `n` bytes, for which there is room.
         unsafe { output.ring.copy_in(output.own, bytes.as_ptr(), n) };
         output.own += n as u64;
-        let want = park::publish(output.word(segment, TAIL), output.own, output.word(segment, WANT_DATA));
+        let want =
+            park::publish(output.word(segment, TAIL), output.own, output.word(segment, WANT_DATA));
         self.wake(want);
         Ok(Some(n))
     }
 
     /// Does something until it is done: again and again for a while, then asleep between.
-    fn until<T>(&mut self, want: fn(&Self) -> &AtomicU64, mut attempt: impl FnMut(&mut Self) -> Result<Option<T>>) -> Result<T> {
+    fn until<T>(
+        &mut self,
+        want: fn(&Self) -> &AtomicU64,
+        mut attempt: impl FnMut(&mut Self) -> Result<Option<T>>,
+    ) -> Result<T> {
         if let Some(done) = attempt(self)? {
             return Ok(done);
         }
@@ -301,7 +316,12 @@ impl End {
             match self.bell.read(&mut [0; 64]) {
                 Ok(0) => match attempt(self)? {
                     Some(done) => return Ok(done),
-                    None => return Err(Error::new(ErrorKind::ConnectionReset, "the other end is gone")),
+                    None => {
+                        return Err(Error::new(
+                            ErrorKind::ConnectionReset,
+                            "the other end is gone",
+                        ));
+                    }
                 },
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -349,7 +369,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut server, mut client) = pair(folder.path(), 4096);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the names are gone");
-        let sent: Vec<u8> = (0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        let sent: Vec<u8> =
+            (0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let bytes = sent.clone();
         let writer = std::thread::spawn(move || {
             for (i, piece) in bytes.chunks(7001).enumerate() {
@@ -382,7 +403,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut server, mut client) = pair(folder.path(), 4096);
         server.set_nonblocking(true).unwrap();
-        let would_block = |result: Result<usize>| assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
+        let would_block =
+            |result: Result<usize>| assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
         would_block(server.read(&mut [0; 8]));
         client.write_all(b"x").unwrap();
         assert_eq!(server.bell.read(&mut [0; 8]).unwrap(), 1, "armed: a byte wakes it");

@@ -477,7 +477,9 @@ pub type _bindgen_ty_6 = ::std::os::raw::c_uint;
 pub struct fi_ops {
     pub size: usize,
     pub close: ::std::option::Option<unsafe extern "C" fn(fid: *mut fid) -> ::std::os::raw::c_int>,
-    pub bind: ::std::option::Option<unsafe extern "C" fn(fid: *mut fid, bfid: *mut fid, flags: u64) -> ::std::os::raw::c_int>,
+    pub bind: ::std::option::Option<
+        unsafe extern "C" fn(fid: *mut fid, bfid: *mut fid, flags: u64) -> ::std::os::raw::c_int,
+    >,
     pub control: ::std::option::Option<
         unsafe extern "C" fn(
             fid: *mut fid,
@@ -495,7 +497,11 @@ pub struct fi_ops {
         ) -> ::std::os::raw::c_int,
     >,
     pub tostr: ::std::option::Option<
-        unsafe extern "C" fn(fid: *const fid, buf: *mut ::std::os::raw::c_char, len: usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            fid: *const fid,
+            buf: *mut ::std::os::raw::c_char,
+            len: usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub ops_set: ::std::option::Option<
         unsafe extern "C" fn(
@@ -550,7 +556,11 @@ pub struct fi_ops_fabric {
         ) -> ::std::os::raw::c_int,
     >,
     pub trywait: ::std::option::Option<
-        unsafe extern "C" fn(fabric: *mut fid_fabric, fids: *mut *mut fid, count: ::std::os::raw::c_int) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            fabric: *mut fid_fabric,
+            fids: *mut *mut fid,
+            count: ::std::os::raw::c_int,
+        ) -> ::std::os::raw::c_int,
     >,
     pub domain2: ::std::option::Option<
         unsafe extern "C" fn(
@@ -713,7 +723,10 @@ pub struct fi_wait_attr {
 pub struct fi_ops_wait {
     pub size: usize,
     pub wait: ::std::option::Option<
-        unsafe extern "C" fn(waitset: *mut fid_wait, timeout: ::std::os::raw::c_int) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            waitset: *mut fid_wait,
+            timeout: ::std::os::raw::c_int,
+        ) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -739,10 +752,18 @@ pub struct fi_ops_poll {
         ) -> ::std::os::raw::c_int,
     >,
     pub poll_add: ::std::option::Option<
-        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            pollset: *mut fid_poll,
+            event_fid: *mut fid,
+            flags: u64,
+        ) -> ::std::os::raw::c_int,
     >,
     pub poll_del: ::std::option::Option<
-        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            pollset: *mut fid_poll,
+            event_fid: *mut fid,
+            flags: u64,
+        ) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -791,11 +812,25 @@ pub struct fi_eq_err_entry {
 pub struct fi_ops_eq {
     pub size: usize,
     pub read: ::std::option::Option<
-        unsafe extern "C" fn(eq: *mut fid_eq, event: *mut u32, buf: *mut ::std::os::raw::c_void, len: usize, flags: u64) -> isize,
+        unsafe extern "C" fn(
+            eq: *mut fid_eq,
+            event: *mut u32,
+            buf: *mut ::std::os::raw::c_void,
+            len: usize,
+            flags: u64,
+        ) -> isize,
     >,
-    pub readerr: ::std::option::Option<unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize>,
+    pub readerr: ::std::option::Option<
+        unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize,
+    >,
     pub write: ::std::option::Option<
-        unsafe extern "C" fn(eq: *mut fid_eq, event: u32, buf: *const ::std::os::raw::c_void, len: usize, flags: u64) -> isize,
+        unsafe extern "C" fn(
+            eq: *mut fid_eq,
+            event: u32,
+            buf: *const ::std::os::raw::c_void,
+            len: usize,
+            flags: u64,
+        ) -> isize,
     >,
     pub sread: ::std::option::Option<
         unsafe extern "C" fn(
@@ -893,11 +928,24 @@ pub struct fi_cq_attr {
 #[derive(Debug, Copy, Clone)]
 pub struct fi_ops_cq {
     pub size: usize,
-    pub read: ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut ::std::os::raw::c_void, count: usize) -> isize>,
-    pub readfrom: ::std::option::Option<
-        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut ::std::os::raw::c_void, count: usize, src_addr: *mut fi_addr_t) -> isize,
+    pub read: ::std::option::Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_cq,
+            buf: *mut ::std::os::raw::c_void,
+            count: usize,
+        ) -> isize,
     >,
-    pub readerr: ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize>,
+    pub readfrom: ::std::option::Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_cq,
+            buf: *mut ::std::os::raw::c_void,
+            count: usize,
+            src_addr: *mut fi_addr_t,
+        ) -> isize,
+    >,
+    pub readerr: ::std::option::Option<
+        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize,
+    >,
     pub sread: ::std::option::Option<
         unsafe extern "C" fn(
             cq: *mut fid_cq,
@@ -917,7 +965,8 @@ pub struct fi_ops_cq {
             timeout: ::std::os::raw::c_int,
         ) -> isize,
     >,
-    pub signal: ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq) -> ::std::os::raw::c_int>,
+    pub signal:
+        ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq) -> ::std::os::raw::c_int>,
     pub strerror: ::std::option::Option<
         unsafe extern "C" fn(
             cq: *mut fid_cq,
@@ -950,13 +999,25 @@ pub struct fi_ops_cntr {
     pub size: usize,
     pub read: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64>,
     pub readerr: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64>,
-    pub add: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
-    pub set: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
-    pub wait: ::std::option::Option<
-        unsafe extern "C" fn(cntr: *mut fid_cntr, threshold: u64, timeout: ::std::os::raw::c_int) -> ::std::os::raw::c_int,
+    pub add: ::std::option::Option<
+        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
     >,
-    pub adderr: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
-    pub seterr: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
+    pub set: ::std::option::Option<
+        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
+    >,
+    pub wait: ::std::option::Option<
+        unsafe extern "C" fn(
+            cntr: *mut fid_cntr,
+            threshold: u64,
+            timeout: ::std::os::raw::c_int,
+        ) -> ::std::os::raw::c_int,
+    >,
+    pub adderr: ::std::option::Option<
+        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
+    >,
+    pub seterr: ::std::option::Option<
+        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
+    >,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1028,7 +1089,12 @@ pub struct fi_ops_av {
         ) -> ::std::os::raw::c_int,
     >,
     pub remove: ::std::option::Option<
-        unsafe extern "C" fn(av: *mut fid_av, fi_addr: *mut fi_addr_t, count: usize, flags: u64) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            fi_addr: *mut fi_addr_t,
+            count: usize,
+            flags: u64,
+        ) -> ::std::os::raw::c_int,
     >,
     pub lookup: ::std::option::Option<
         unsafe extern "C" fn(
@@ -1312,7 +1378,12 @@ pub struct fi_ops_mr {
         ) -> ::std::os::raw::c_int,
     >,
     pub regattr: ::std::option::Option<
-        unsafe extern "C" fn(fid: *mut fid, attr: *const fi_mr_attr, flags: u64, mr: *mut *mut fid_mr) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            fid: *mut fid,
+            attr: *const fi_mr_attr,
+            flags: u64,
+            mr: *mut *mut fid_mr,
+        ) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -1354,7 +1425,9 @@ pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
 #[derive(Debug, Copy, Clone)]
 pub struct fi_ops_ep {
     pub size: usize,
-    pub cancel: ::std::option::Option<unsafe extern "C" fn(fid: fid_t, context: *mut ::std::os::raw::c_void) -> isize>,
+    pub cancel: ::std::option::Option<
+        unsafe extern "C" fn(fid: fid_t, context: *mut ::std::os::raw::c_void) -> isize,
+    >,
     pub getopt: ::std::option::Option<
         unsafe extern "C" fn(
             fid: fid_t,
@@ -1418,7 +1491,9 @@ pub struct fi_ops_msg {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub recvmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize>,
+    pub recvmsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
+    >,
     pub send: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1439,9 +1514,16 @@ pub struct fi_ops_msg {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub sendmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize>,
+    pub sendmsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
+    >,
     pub inject: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, buf: *const ::std::os::raw::c_void, len: usize, dest_addr: fi_addr_t) -> isize,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const ::std::os::raw::c_void,
+            len: usize,
+            dest_addr: fi_addr_t,
+        ) -> isize,
     >,
     pub senddata: ::std::option::Option<
         unsafe extern "C" fn(
@@ -1548,7 +1630,9 @@ pub struct fi_ops_rma {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub readmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize>,
+    pub readmsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
+    >,
     pub write: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1573,7 +1657,9 @@ pub struct fi_ops_rma {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub writemsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize>,
+    pub writemsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
+    >,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1675,7 +1761,9 @@ pub struct fi_ops_atomic {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub writemsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize>,
+    pub writemsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize,
+    >,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1783,13 +1871,28 @@ pub struct fi_ops_atomic {
         ) -> isize,
     >,
     pub writevalid: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub readwritevalid: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub compwritevalid: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -1803,13 +1906,25 @@ pub struct fid_mc {
 pub struct fi_ops_cm {
     pub size: usize,
     pub setname: ::std::option::Option<
-        unsafe extern "C" fn(fid: fid_t, addr: *mut ::std::os::raw::c_void, addrlen: usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            fid: fid_t,
+            addr: *mut ::std::os::raw::c_void,
+            addrlen: usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub getname: ::std::option::Option<
-        unsafe extern "C" fn(fid: fid_t, addr: *mut ::std::os::raw::c_void, addrlen: *mut usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            fid: fid_t,
+            addr: *mut ::std::os::raw::c_void,
+            addrlen: *mut usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub getpeer: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, addr: *mut ::std::os::raw::c_void, addrlen: *mut usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            addr: *mut ::std::os::raw::c_void,
+            addrlen: *mut usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub connect: ::std::option::Option<
         unsafe extern "C" fn(
@@ -1819,9 +1934,14 @@ pub struct fi_ops_cm {
             paramlen: usize,
         ) -> ::std::os::raw::c_int,
     >,
-    pub listen: ::std::option::Option<unsafe extern "C" fn(pep: *mut fid_pep) -> ::std::os::raw::c_int>,
+    pub listen:
+        ::std::option::Option<unsafe extern "C" fn(pep: *mut fid_pep) -> ::std::os::raw::c_int>,
     pub accept: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, param: *const ::std::os::raw::c_void, paramlen: usize) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            param: *const ::std::os::raw::c_void,
+            paramlen: usize,
+        ) -> ::std::os::raw::c_int,
     >,
     pub reject: ::std::option::Option<
         unsafe extern "C" fn(
@@ -1831,7 +1951,9 @@ pub struct fi_ops_cm {
             paramlen: usize,
         ) -> ::std::os::raw::c_int,
     >,
-    pub shutdown: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, flags: u64) -> ::std::os::raw::c_int>,
+    pub shutdown: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, flags: u64) -> ::std::os::raw::c_int,
+    >,
     pub join: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1882,7 +2004,9 @@ pub struct fi_ops_tagged {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub recvmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize>,
+    pub recvmsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+    >,
     pub send: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1905,7 +2029,9 @@ pub struct fi_ops_tagged {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub sendmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize>,
+    pub sendmsg: ::std::option::Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
+    >,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,

@@ -15,14 +15,17 @@ const MARK: [u8; 8] = *b"GINNELF1";
 /// An endpoint's name.
 pub fn encode(segment: u64, id: EndpointId) -> [u8; NAME_BYTES] {
     let mut name = [0; NAME_BYTES];
-    for (place, bytes) in name.chunks_exact_mut(8).zip([MARK, segment.to_le_bytes(), id.0.to_le_bytes()]) {
+    for (place, bytes) in
+        name.chunks_exact_mut(8).zip([MARK, segment.to_le_bytes(), id.0.to_le_bytes()])
+    {
         place.copy_from_slice(&bytes);
     }
     name
 }
 
 fn decode(name: &[u8; NAME_BYTES]) -> Option<(u64, EndpointId)> {
-    let mut words = name.chunks_exact(8).map(|bytes| bytes.try_into().map_or(0, u64::from_le_bytes));
+    let mut words =
+        name.chunks_exact(8).map(|bytes| bytes.try_into().map_or(0, u64::from_le_bytes));
     (words.next() == Some(u64::from_le_bytes(MARK))).then_some(())?;
     Some((words.next()?, EndpointId(words.next()?)))
 }
@@ -79,7 +82,8 @@ pub unsafe extern "C" fn open(
     let (shared, attr) = unsafe { (crate::objects::shared(domain), attr.as_mut()) };
     if let Some(attr) = attr {
         // Of several processes, or of what happens later: neither is here.
-        if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & u64::from(b::FI_EVENT) != 0 {
+        if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & u64::from(b::FI_EVENT) != 0
+        {
             return error(b::FI_ENOSYS);
         }
         if attr.type_ == b::FI_AV_UNSPEC {
@@ -157,7 +161,12 @@ unsafe extern "C" fn insert(
     good
 }
 
-unsafe extern "C" fn remove(av: *mut b::fid_av, addresses: *mut u64, count: usize, _: u64) -> c_int {
+unsafe extern "C" fn remove(
+    av: *mut b::fid_av,
+    addresses: *mut u64,
+    count: usize,
+    _: u64,
+) -> c_int {
     // SAFETY: libfabric's rules.
     let object = unsafe { object(av) };
     let mut held = object.shared.lock.lock();
@@ -175,7 +184,12 @@ unsafe extern "C" fn remove(av: *mut b::fid_av, addresses: *mut u64, count: usiz
     0
 }
 
-unsafe extern "C" fn lookup(av: *mut b::fid_av, address: u64, name: *mut c_void, len: *mut usize) -> c_int {
+unsafe extern "C" fn lookup(
+    av: *mut b::fid_av,
+    address: u64,
+    name: *mut c_void,
+    len: *mut usize,
+) -> c_int {
     // SAFETY: libfabric's rules.
     let object = unsafe { object(av) };
     let held = object.shared.lock.lock();
@@ -201,10 +215,18 @@ pub unsafe fn give_name(name: &[u8; NAME_BYTES], into: *mut c_void, len: *mut us
     }
 }
 
-unsafe extern "C" fn straddr(_: *mut b::fid_av, name: *const c_void, buffer: *mut c_char, len: *mut usize) -> *const c_char {
+unsafe extern "C" fn straddr(
+    _: *mut b::fid_av,
+    name: *const c_void,
+    buffer: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
     // SAFETY: libfabric's rules: a name.
     let bytes = unsafe { name.cast::<[u8; NAME_BYTES]>().read_unaligned() };
-    let text = decode(&bytes).map_or_else(|| "none".to_owned(), |(segment, id)| format!("ginnel://{segment:016x}/{:016x}", id.0));
+    let text = decode(&bytes).map_or_else(
+        || "none".to_owned(),
+        |(segment, id)| format!("ginnel://{segment:016x}/{:016x}", id.0),
+    );
     // SAFETY: libfabric's rules: so many bytes.
     unsafe {
         if *len > 0 {

@@ -52,7 +52,11 @@ pub unsafe extern "C" fn open(
     // SAFETY: libfabric's rules.
     let shared = unsafe { crate::objects::shared(domain) };
     let fid = b::fid { fclass: b::FI_CLASS_CNTR as usize, context, ops: FID.get() };
-    let made = Box::new(Object { fid: b::fid_cntr { fid, ops: COUNTER.get() }, shared, count: Arc::default() });
+    let made = Box::new(Object {
+        fid: b::fid_cntr { fid, ops: COUNTER.get() },
+        shared,
+        count: Arc::default(),
+    });
     // SAFETY: libfabric's rules.
     unsafe { *counter = Box::into_raw(made).cast() };
     0

@@ -3,7 +3,10 @@
 use crate::lock::Lock;
 use crate::objects::{Domain, Shared};
 use crate::state::State;
-use crate::{Table, b, book, counter, endpoint, error, info, no_bind, no_control, operations, queue, refuse, region, remote};
+use crate::{
+    Table, b, book, counter, endpoint, error, info, no_bind, no_control, operations, queue, refuse,
+    region, remote,
+};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -38,10 +41,18 @@ pub unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: libfabric's rules.
-    let Some(attr) = (unsafe { info.as_ref().and_then(|info| info.domain_attr.as_ref()) }) else { return error(b::FI_EINVAL) };
-    let shared = Shared { lock: Lock::new(State::default()), registers: info::registers_by_address(attr.mr_mode) };
+    let Some(attr) = (unsafe { info.as_ref().and_then(|info| info.domain_attr.as_ref()) }) else {
+        return error(b::FI_EINVAL);
+    };
+    let shared = Shared {
+        lock: Lock::new(State::default()),
+        registers: info::registers_by_address(attr.mr_mode),
+    };
     let fid = b::fid { fclass: b::FI_CLASS_DOMAIN as usize, context, ops: FID.get() };
-    let made = Domain { fid: b::fid_domain { fid, ops: DOMAIN.get(), mr: region::REGIONS.get() }, shared: Arc::new(shared) };
+    let made = Domain {
+        fid: b::fid_domain { fid, ops: DOMAIN.get(), mr: region::REGIONS.get() },
+        shared: Arc::new(shared),
+    };
     // SAFETY: libfabric's rules.
     unsafe { *domain = Box::into_raw(Box::new(made)).cast() };
     0

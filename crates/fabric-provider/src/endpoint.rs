@@ -2,7 +2,9 @@
 
 use crate::objects::{EndpointObject, endpoint as object};
 use crate::state::{Bound, keep};
-use crate::{Table, b, book, counter, error, fails, info, message, operations, queue, refuse, remote};
+use crate::{
+    Table, b, book, counter, error, fails, info, message, operations, queue, refuse, remote,
+};
 use ginnel_fabric::endpoint::Tuning;
 use ginnel_fabric::{Endpoint, node};
 use std::ffi::{c_int, c_void};
@@ -119,7 +121,9 @@ unsafe extern "C" fn bind(fid: *mut b::fid, other: *mut b::fid, flags: u64) -> c
     match u32::try_from(class).unwrap_or(0) {
         b::FI_CLASS_CQ => {
             let selective = flags & b::FI_SELECTIVE_COMPLETION != 0;
-            for (flag, side) in [(b::FI_TRANSMIT, &mut bound.transmit), (b::FI_RECV, &mut bound.receive)] {
+            for (flag, side) in
+                [(b::FI_TRANSMIT, &mut bound.transmit), (b::FI_RECV, &mut bound.receive)]
+            {
                 if flags & u64::from(flag) != 0 {
                     (side.queue, side.selective) = (Some(place), selective);
                 }
@@ -152,7 +156,11 @@ unsafe extern "C" fn control(fid: *mut b::fid, command: c_int, argument: *mut c_
             // SAFETY: libfabric's rules: flags' place.
             let asked = unsafe { *flags };
             let sides = u64::from(b::FI_TRANSMIT | b::FI_RECV);
-            let side = if asked & u64::from(b::FI_RECV) != 0 { &mut bound.receive } else { &mut bound.transmit };
+            let side = if asked & u64::from(b::FI_RECV) != 0 {
+                &mut bound.receive
+            } else {
+                &mut bound.transmit
+            };
             if which == b::FI_SETOPSFLAG {
                 side.flags = asked & !sides;
             } else {
@@ -170,7 +178,8 @@ unsafe extern "C" fn getname(fid: *mut b::fid, name: *mut c_void, len: *mut usiz
     let object = unsafe { object(fid.cast()) };
     let held = object.shared.lock.lock();
     let Some(bound) = held.bound[object.at].as_ref() else { return error(b::FI_EINVAL) };
-    let own: [u8; info::NAME_BYTES] = book::encode(bound.endpoint.segment_id(), bound.endpoint.id());
+    let own: [u8; info::NAME_BYTES] =
+        book::encode(bound.endpoint.segment_id(), bound.endpoint.id());
     // SAFETY: libfabric's rules.
     if unsafe { book::give_name(&own, name, len) } { 0 } else { error(b::FI_ETOOSMALL) }
 }
@@ -185,7 +194,13 @@ unsafe extern "C" fn cancel(fid: *mut b::fid, context: *mut c_void) -> isize {
     if found { 0 } else { fails(b::FI_ENOENT) }
 }
 
-unsafe extern "C" fn getopt(fid: *mut b::fid, level: c_int, option: c_int, value: *mut c_void, len: *mut usize) -> c_int {
+unsafe extern "C" fn getopt(
+    fid: *mut b::fid,
+    level: c_int,
+    option: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
     // SAFETY: libfabric's rules.
     let object = unsafe { object(fid.cast()) };
     let held = object.shared.lock.lock();
@@ -201,7 +216,13 @@ unsafe extern "C" fn getopt(fid: *mut b::fid, level: c_int, option: c_int, value
     0
 }
 
-unsafe extern "C" fn setopt(fid: *mut b::fid, level: c_int, option: c_int, value: *const c_void, _: usize) -> c_int {
+unsafe extern "C" fn setopt(
+    fid: *mut b::fid,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    _: usize,
+) -> c_int {
     // SAFETY: libfabric's rules.
     let object = unsafe { object(fid.cast()) };
     let mut held = object.shared.lock.lock();

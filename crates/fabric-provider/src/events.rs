@@ -38,7 +38,13 @@ unsafe extern "C" fn close(fid: *mut b::fid) -> c_int {
     0
 }
 
-unsafe extern "C" fn read(_: *mut b::fid_eq, _: *mut u32, _: *mut c_void, _: usize, _: u64) -> isize {
+unsafe extern "C" fn read(
+    _: *mut b::fid_eq,
+    _: *mut u32,
+    _: *mut c_void,
+    _: usize,
+    _: u64,
+) -> isize {
     fails(b::FI_EAGAIN)
 }
 
@@ -50,7 +56,14 @@ unsafe extern "C" fn write(_: *mut b::fid_eq, _: u32, _: *const c_void, _: usize
     fails(b::FI_ENOSYS)
 }
 
-unsafe extern "C" fn sread(_: *mut b::fid_eq, _: *mut u32, _: *mut c_void, _: usize, ms: c_int, _: u64) -> isize {
+unsafe extern "C" fn sread(
+    _: *mut b::fid_eq,
+    _: *mut u32,
+    _: *mut c_void,
+    _: usize,
+    ms: c_int,
+    _: u64,
+) -> isize {
     if ms < 0 {
         // For ever would be for ever.
         return fails(b::FI_ENOSYS);
@@ -59,6 +72,12 @@ unsafe extern "C" fn sread(_: *mut b::fid_eq, _: *mut u32, _: *mut c_void, _: us
     fails(b::FI_EAGAIN)
 }
 
-unsafe extern "C" fn strerror(_: *mut b::fid_eq, _: c_int, _: *const c_void, _: *mut c_char, _: usize) -> *const c_char {
+unsafe extern "C" fn strerror(
+    _: *mut b::fid_eq,
+    _: c_int,
+    _: *const c_void,
+    _: *mut c_char,
+    _: usize,
+) -> *const c_char {
     c"no error".as_ptr()
 }

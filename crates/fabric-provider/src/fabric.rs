@@ -24,14 +24,19 @@ refuse! {
     no_wait(*mut b::fid_fabric, *mut b::fi_wait_attr, *mut *mut b::fid_wait) -> c_int;
 }
 
-pub unsafe extern "C" fn open(attr: *mut b::fi_fabric_attr, fabric: *mut *mut b::fid_fabric, context: *mut c_void) -> c_int {
+pub unsafe extern "C" fn open(
+    attr: *mut b::fi_fabric_attr,
+    fabric: *mut *mut b::fid_fabric,
+    context: *mut c_void,
+) -> c_int {
     if attr.is_null() || fabric.is_null() {
         return error(b::FI_EINVAL);
     }
     // SAFETY: libfabric's rules.
     let version = unsafe { (*attr).api_version };
     let fid = b::fid { fclass: b::FI_CLASS_FABRIC as usize, context, ops: FID.get() };
-    let made = Box::new(Fabric { fid: b::fid_fabric { fid, ops: FABRIC.get(), api_version: version } });
+    let made =
+        Box::new(Fabric { fid: b::fid_fabric { fid, ops: FABRIC.get(), api_version: version } });
     // SAFETY: libfabric's rules. The fabric begins with its `fid_fabric`.
     unsafe { *fabric = Box::into_raw(made).cast() };
     0

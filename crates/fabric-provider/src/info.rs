@@ -14,14 +14,20 @@ const FORMAT: u32 = b::FI_PROV_SPECIFIC | 0x6769;
 const PROTOCOL: u32 = b::FI_PROV_SPECIFIC | 0x6769;
 
 const KINDS: u64 = (b::FI_MSG | b::FI_TAGGED | b::FI_RMA | b::FI_ATOMIC) as u64;
-const DIRECTIONS: u64 = (b::FI_SEND | b::FI_RECV | b::FI_READ | b::FI_WRITE | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE) as u64;
+const DIRECTIONS: u64 =
+    (b::FI_SEND | b::FI_RECV | b::FI_READ | b::FI_WRITE | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE)
+        as u64;
 const MULTI_RECV: u64 = b::FI_MULTI_RECV as u64;
-const BESIDES: u64 = MULTI_RECV | b::FI_SOURCE | b::FI_DIRECTED_RECV | b::FI_LOCAL_COMM | b::FI_REMOTE_COMM;
+const BESIDES: u64 =
+    MULTI_RECV | b::FI_SOURCE | b::FI_DIRECTED_RECV | b::FI_LOCAL_COMM | b::FI_REMOTE_COMM;
 const ALL: u64 = KINDS | DIRECTIONS | BESIDES;
 /// Messages of one sender are matched in the order of their sending. Of operations on memory those
 /// that change it in place are done in order.
-const ORDER: u64 =
-    b::FI_ORDER_SAS as u64 | b::FI_ORDER_ATOMIC_RAR | b::FI_ORDER_ATOMIC_RAW | b::FI_ORDER_ATOMIC_WAR | b::FI_ORDER_ATOMIC_WAW;
+const ORDER: u64 = b::FI_ORDER_SAS as u64
+    | b::FI_ORDER_ATOMIC_RAR
+    | b::FI_ORDER_ATOMIC_RAW
+    | b::FI_ORDER_ATOMIC_WAR
+    | b::FI_ORDER_ATOMIC_WAW;
 const OPERATION_FLAGS: u64 = (b::FI_COMPLETION
     | b::FI_INJECT
     | b::FI_INJECT_COMPLETE
@@ -93,15 +99,27 @@ unsafe fn fits(hints: &b::fi_info, tuning: &Tuning) -> bool {
     };
     let format = [b::FI_FORMAT_UNSPEC, FORMAT].contains(&hints.addr_format);
     let tx = tx.is_none_or(|tx| {
-        let sizes = tx.inject_size <= tuning.eager && tx.size <= SIZE && tx.iov_limit <= IOVS && tx.rma_iov_limit <= 1;
-        sizes && tx.caps & !ALL == 0 && tx.msg_order & !ORDER == 0 && tx.comp_order == 0 && tx.op_flags & !OPERATION_FLAGS == 0
+        let sizes = tx.inject_size <= tuning.eager
+            && tx.size <= SIZE
+            && tx.iov_limit <= IOVS
+            && tx.rma_iov_limit <= 1;
+        sizes
+            && tx.caps & !ALL == 0
+            && tx.msg_order & !ORDER == 0
+            && tx.comp_order == 0
+            && tx.op_flags & !OPERATION_FLAGS == 0
     });
     let rx = rx.is_none_or(|rx| {
         let sizes = rx.size <= SIZE && rx.iov_limit <= IOVS;
-        sizes && rx.caps & !ALL == 0 && rx.msg_order & !ORDER == 0 && rx.comp_order == 0 && rx.op_flags & !OPERATION_FLAGS == 0
+        sizes
+            && rx.caps & !ALL == 0
+            && rx.msg_order & !ORDER == 0
+            && rx.comp_order == 0
+            && rx.op_flags & !OPERATION_FLAGS == 0
     });
     let ep = ep.is_none_or(|ep| {
-        let kind = [b::FI_EP_UNSPEC, b::FI_EP_RDM].contains(&ep.type_) && [0, PROTOCOL].contains(&ep.protocol);
+        let kind = [b::FI_EP_UNSPEC, b::FI_EP_RDM].contains(&ep.type_)
+            && [0, PROTOCOL].contains(&ep.protocol);
         kind && ep.max_msg_size <= LONGEST
             && ep.msg_prefix_size == 0
             && ep.auth_key_size == 0
@@ -112,7 +130,10 @@ unsafe fn fits(hints: &b::fi_info, tuning: &Tuning) -> bool {
         // SAFETY: libfabric's rules.
         let name = unsafe { is_ours(domain.name) };
         let progress = domain.data_progress != b::FI_PROGRESS_AUTO;
-        name && progress && domain.cq_data_size <= 8 && domain.mr_key_size <= 8 && domain.auth_key_size == 0
+        name && progress
+            && domain.cq_data_size <= 8
+            && domain.mr_key_size <= 8
+            && domain.auth_key_size == 0
     });
     // SAFETY: libfabric's rules.
     let fabric = fabric.is_none_or(|fabric| unsafe { is_ours(fabric.name) });
@@ -153,7 +174,8 @@ pub unsafe extern "C" fn getinfo(
     // SAFETY: null asks for an empty one.
     let made = unsafe { duplicate(std::ptr::null()) };
     // SAFETY: libfabric made it, with all of its parts.
-    let done = unsafe { made.as_mut() }.is_some_and(|made| unsafe { fill(made, version, hints, &tuning) });
+    let done =
+        unsafe { made.as_mut() }.is_some_and(|made| unsafe { fill(made, version, hints, &tuning) });
     if !done {
         return error(b::FI_ENOMEM);
     }
@@ -166,10 +188,21 @@ pub unsafe extern "C" fn getinfo(
 ///
 /// # Safety
 /// `info` is libfabric's, empty and whole; `hints` is libfabric's.
-unsafe fn fill(info: &mut b::fi_info, version: u32, hints: Option<&b::fi_info>, tuning: &Tuning) -> bool {
+unsafe fn fill(
+    info: &mut b::fi_info,
+    version: u32,
+    hints: Option<&b::fi_info>,
+    tuning: &Tuning,
+) -> bool {
     // SAFETY: the caller's promise.
     let parts = unsafe {
-        (info.tx_attr.as_mut(), info.rx_attr.as_mut(), info.ep_attr.as_mut(), info.domain_attr.as_mut(), info.fabric_attr.as_mut())
+        (
+            info.tx_attr.as_mut(),
+            info.rx_attr.as_mut(),
+            info.ep_attr.as_mut(),
+            info.domain_attr.as_mut(),
+            info.fabric_attr.as_mut(),
+        )
     };
     let (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) = parts else { return false };
     // SAFETY: libfabric's rules: each of the hints' is null or its structure.
@@ -184,7 +217,9 @@ unsafe fn fill(info: &mut b::fi_info, version: u32, hints: Option<&b::fi_info>, 
     info.mode = 0;
     info.addr_format = FORMAT;
     let receives =
-        u64::from(b::FI_RECV | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE | b::FI_MULTI_RECV) | b::FI_SOURCE | b::FI_DIRECTED_RECV;
+        u64::from(b::FI_RECV | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE | b::FI_MULTI_RECV)
+            | b::FI_SOURCE
+            | b::FI_DIRECTED_RECV;
     let sends = u64::from(b::FI_SEND | b::FI_READ | b::FI_WRITE);
     tx.caps = info.caps & !receives;
     tx.op_flags = asked_tx.map_or(0, |tx| tx.op_flags);
@@ -208,11 +243,14 @@ unsafe fn fill(info: &mut b::fi_info, version: u32, hints: Option<&b::fi_info>, 
     domain.mr_mode = registration(version, asked_domain.map(|domain| domain.mr_mode));
     (domain.mr_key_size, domain.cq_data_size) = (8, 8);
     (domain.cq_cnt, domain.ep_cnt, domain.cntr_cnt, domain.mr_cnt) = (1024, 1024, 1024, SIZE);
-    (domain.tx_ctx_cnt, domain.rx_ctx_cnt, domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (1024, 1024, 1, 1);
+    (domain.tx_ctx_cnt, domain.rx_ctx_cnt, domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) =
+        (1024, 1024, 1, 1);
     domain.mr_iov_limit = 1;
     domain.caps = b::FI_LOCAL_COMM | b::FI_REMOTE_COMM;
     // libfabric frees both with the structure.
     // SAFETY: a terminated name.
-    unsafe { (domain.name, fabric.name) = (libc::strdup(NAME.as_ptr()), libc::strdup(NAME.as_ptr())) };
+    unsafe {
+        (domain.name, fabric.name) = (libc::strdup(NAME.as_ptr()), libc::strdup(NAME.as_ptr()))
+    };
     !domain.name.is_null() && !fabric.name.is_null()
 }

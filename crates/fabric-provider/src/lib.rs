@@ -72,8 +72,11 @@ unsafe fn duplicate(info: *const b::fi_info) -> *mut b::fi_info {
         return std::ptr::null_mut();
     }
     // SAFETY: libfabric's function of this name has this type (rdma/fabric.h).
-    let function =
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const b::fi_info) -> *mut b::fi_info>(function) };
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const b::fi_info) -> *mut b::fi_info>(
+            function,
+        )
+    };
     // SAFETY: the caller's promise.
     unsafe { function(info) }
 }

@@ -37,7 +37,11 @@ impl<T> Lock<T> {
         let mut round = 0u32;
         while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
             round = round.wrapping_add(1);
-            if round.is_multiple_of(64) { ginnel_region::sys::yield_now() } else { std::hint::spin_loop() }
+            if round.is_multiple_of(64) {
+                ginnel_region::sys::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
         }
     }
 }

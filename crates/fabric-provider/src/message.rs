@@ -41,7 +41,8 @@ pub static TAGGED: Table<b::fi_ops_tagged> = Table(b::fi_ops_tagged {
 #[inline]
 pub unsafe fn pieces(pieces: *const b::iovec, count: usize) -> Option<Buffers> {
     // SAFETY: the caller's promise.
-    let piece = |at| unsafe { ((*pieces.add(at)).iov_base.cast::<u8>(), (*pieces.add(at)).iov_len) };
+    let piece =
+        |at| unsafe { ((*pieces.add(at)).iov_base.cast::<u8>(), (*pieces.add(at)).iov_len) };
     match count {
         1 => {
             let (at, len) = piece(0);
@@ -119,7 +120,8 @@ unsafe fn take(
     let Some(bound) = state.bound[object.at].as_mut() else { return fails(b::FI_EINVAL) };
     let flags = flags.unwrap_or(bound.receive.flags);
     let has = |flag: u64| flags & flag != 0;
-    let (peek, claim, discard) = (has(b::FI_PEEK.into()), tagged && has(b::FI_CLAIM), tagged && has(b::FI_DISCARD));
+    let (peek, claim, discard) =
+        (has(b::FI_PEEK.into()), tagged && has(b::FI_CLAIM), tagged && has(b::FI_DISCARD));
     let several = (has(b::FI_MULTI_RECV.into()) && !tagged).then_some(bound.least);
     let report = bound.receive.tells(flags);
     let posted = Posted { buffers, from, tag, ignore, token: context as usize, report, several };
@@ -130,7 +132,8 @@ unsafe fn take(
         0
     } else if claim || discard {
         // SAFETY: the caller's promise.
-        unsafe { bound.endpoint.receive_claimed(tagged, posted, discard) }.map_or_else(number_of, |()| 0)
+        unsafe { bound.endpoint.receive_claimed(tagged, posted, discard) }
+            .map_or_else(number_of, |()| 0)
     } else {
         // SAFETY: the caller's promise.
         unsafe { bound.endpoint.receive(tagged, posted) };

@@ -100,7 +100,9 @@ unsafe extern "C" fn close(fid: *mut b::fid) -> c_int {
     // SAFETY: libfabric's rules.
     let object = unsafe { object(fid.cast()) };
     let mut held = object.shared.lock.lock();
-    let used = |bound: &&crate::state::Bound| [bound.transmit.queue, bound.receive.queue].contains(&Some(object.at));
+    let used = |bound: &&crate::state::Bound| {
+        [bound.transmit.queue, bound.receive.queue].contains(&Some(object.at))
+    };
     if held.bound.iter().flatten().map(|bound| &**bound).any(|bound| used(&bound)) {
         return error(b::FI_EBUSY);
     }
@@ -136,7 +138,13 @@ unsafe extern "C" fn control(fid: *mut b::fid, command: c_int, argument: *mut c_
 ///
 /// # Safety
 /// `buffer` has room for `count` entries of the queue's format, `from` for as many addresses or is null.
-unsafe fn take(held: &mut Held<'_, State>, at: usize, buffer: *mut c_void, count: usize, from: *mut u64) -> Option<isize> {
+unsafe fn take(
+    held: &mut Held<'_, State>,
+    at: usize,
+    buffer: *mut c_void,
+    count: usize,
+    from: *mut u64,
+) -> Option<isize> {
     let mut taken = 0;
     loop {
         let queue = held.queues.get_mut(at)?.as_mut()?;
@@ -150,7 +158,11 @@ unsafe fn take(held: &mut Held<'_, State>, at: usize, buffer: *mut c_void, count
         let (wide, size) = (next.wide(), queue.size);
         // SAFETY: the caller's promise; every format is the first bytes of the widest.
         unsafe {
-            std::ptr::copy_nonoverlapping((&raw const wide).cast::<u8>(), buffer.cast::<u8>().add(taken as usize * size), size);
+            std::ptr::copy_nonoverlapping(
+                (&raw const wide).cast::<u8>(),
+                buffer.cast::<u8>().add(taken as usize * size),
+                size,
+            );
         }
         let (id, book) = (next.event.from, next.book);
         queue.entries.pop_front();
@@ -169,7 +181,12 @@ unsafe extern "C" fn read(cq: *mut b::fid_cq, buffer: *mut c_void, count: usize)
     unsafe { readfrom(cq, buffer, count, std::ptr::null_mut()) }
 }
 
-unsafe extern "C" fn readfrom(cq: *mut b::fid_cq, buffer: *mut c_void, count: usize, from: *mut u64) -> isize {
+unsafe extern "C" fn readfrom(
+    cq: *mut b::fid_cq,
+    buffer: *mut c_void,
+    count: usize,
+    from: *mut u64,
+) -> isize {
     // SAFETY: libfabric's rules.
     let object = unsafe { object(cq) };
     let mut held = object.shared.lock.lock();
@@ -185,7 +202,13 @@ unsafe extern "C" fn readfrom(cq: *mut b::fid_cq, buffer: *mut c_void, count: us
     }
 }
 
-unsafe extern "C" fn sread(cq: *mut b::fid_cq, buffer: *mut c_void, count: usize, condition: *const c_void, ms: c_int) -> isize {
+unsafe extern "C" fn sread(
+    cq: *mut b::fid_cq,
+    buffer: *mut c_void,
+    count: usize,
+    condition: *const c_void,
+    ms: c_int,
+) -> isize {
     // SAFETY: libfabric's rules.
     unsafe { sreadfrom(cq, buffer, count, std::ptr::null_mut(), condition, ms) }
 }
@@ -208,7 +231,9 @@ unsafe extern "C" fn sreadfrom(
         if let Some(taken) = unsafe { take(&mut held, object.at, buffer, count, from) } {
             return taken;
         }
-        let signalled = held.queues[object.at].as_mut().is_some_and(|queue| std::mem::take(&mut queue.signalled));
+        let signalled = held.queues[object.at]
+            .as_mut()
+            .is_some_and(|queue| std::mem::take(&mut queue.signalled));
         if signalled || !wait::sleep(&object.shared, held, &until) {
             return fails(b::FI_EAGAIN);
         }
@@ -227,7 +252,11 @@ unsafe extern "C" fn signal(cq: *mut b::fid_cq) -> c_int {
 }
 
 /// May the caller sleep on the descriptors of these (queues)?
-pub unsafe extern "C" fn trywait(_: *mut b::fid_fabric, fids: *mut *mut b::fid, count: c_int) -> c_int {
+pub unsafe extern "C" fn trywait(
+    _: *mut b::fid_fabric,
+    fids: *mut *mut b::fid,
+    count: c_int,
+) -> c_int {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: libfabric's rules: so many objects.
     for fid in (0..count).map(|at| unsafe { *fids.add(at) }) {
@@ -267,7 +296,9 @@ unsafe extern "C" fn readerr(cq: *mut b::fid_cq, into: *mut b::fi_cq_err_entry, 
     let object = unsafe { object(cq) };
     let mut held = object.shared.lock.lock();
     let Some(queue) = held.queues[object.at].as_mut() else { return fails(b::FI_EINVAL) };
-    let Some(failure) = queue.entries.front().and_then(|next| next.event.failure) else { return fails(b::FI_EAGAIN) };
+    let Some(failure) = queue.entries.front().and_then(|next| next.event.failure) else {
+        return fails(b::FI_EAGAIN);
+    };
     let Some(entry) = queue.entries.pop_front() else { return fails(b::FI_EAGAIN) };
     let (wide, (number, over)) = (entry.wide(), failed(failure));
     // SAFETY: libfabric's rules. What follows these in later versions is the caller's.

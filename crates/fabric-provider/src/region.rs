@@ -13,8 +13,12 @@ struct Object {
 }
 
 static FID: Table<b::fi_ops> = operations(close, bind, control);
-pub static REGIONS: Table<b::fi_ops_mr> =
-    Table(b::fi_ops_mr { size: size_of::<b::fi_ops_mr>(), reg: Some(reg), regv: Some(regv), regattr: Some(regattr) });
+pub static REGIONS: Table<b::fi_ops_mr> = Table(b::fi_ops_mr {
+    size: size_of::<b::fi_ops_mr>(),
+    reg: Some(reg),
+    regv: Some(regv),
+    regattr: Some(regattr),
+});
 
 /// Bound to endpoints and counters where the caller wants it; it is the whole domain's here.
 unsafe extern "C" fn bind(_: *mut b::fid, _: *mut b::fid, _: u64) -> c_int {
@@ -62,17 +66,41 @@ unsafe extern "C" fn regv(
         return error(b::FI_ENOSYS);
     }
     // SAFETY: libfabric's rules: as many pieces.
-    unsafe { register(fid, ((*pieces).iov_base.cast_const(), (*pieces).iov_len), access, key, context, region) }
+    unsafe {
+        register(
+            fid,
+            ((*pieces).iov_base.cast_const(), (*pieces).iov_len),
+            access,
+            key,
+            context,
+            region,
+        )
+    }
 }
 
-unsafe extern "C" fn regattr(fid: *mut b::fid, attr: *const b::fi_mr_attr, flags: u64, region: *mut *mut b::fid_mr) -> c_int {
+unsafe extern "C" fn regattr(
+    fid: *mut b::fid,
+    attr: *const b::fi_mr_attr,
+    flags: u64,
+    region: *mut *mut b::fid_mr,
+) -> c_int {
     // SAFETY: libfabric's rules.
     unsafe {
         let attr = &*attr;
         if attr.iface != b::FI_HMEM_SYSTEM && flags != 0 {
             return error(b::FI_ENOSYS);
         }
-        regv(fid, attr.mr_iov, attr.iov_count, attr.access, 0, attr.requested_key, 0, region, attr.context)
+        regv(
+            fid,
+            attr.mr_iov,
+            attr.iov_count,
+            attr.access,
+            0,
+            attr.requested_key,
+            0,
+            region,
+            attr.context,
+        )
     }
 }
 
@@ -106,7 +134,10 @@ unsafe fn register(
         return error(b::FI_ENOKEY);
     }
     let fid = b::fid { fclass: b::FI_CLASS_MR as usize, context, ops: FID.get() };
-    let made = Box::into_raw(Box::new(Object { fid: b::fid_mr { fid, mem_desc: std::ptr::null_mut(), key }, shared }));
+    let made = Box::into_raw(Box::new(Object {
+        fid: b::fid_mr { fid, mem_desc: std::ptr::null_mut(), key },
+        shared,
+    }));
     // SAFETY: just made; the caller's promise.
     unsafe {
         (*made).fid.mem_desc = made.cast();

@@ -79,7 +79,11 @@ impl Call {
 ///
 /// # Safety
 /// libfabric's rules for the endpoint.
-unsafe fn go(ep: *mut b::fid_ep, to: u64, begin: impl FnOnce(&mut Bound, u32) -> Result<(), c_int>) -> Size {
+unsafe fn go(
+    ep: *mut b::fid_ep,
+    to: u64,
+    begin: impl FnOnce(&mut Bound, u32) -> Result<(), c_int>,
+) -> Size {
     // SAFETY: the caller's promise.
     let object = unsafe { object(ep) };
     let mut held = object.shared.lock.lock();
@@ -95,13 +99,27 @@ unsafe fn go(ep: *mut b::fid_ep, to: u64, begin: impl FnOnce(&mut Bound, u32) ->
 
 /// # Safety
 /// libfabric's rules for the buffers.
-unsafe fn put(ep: *mut b::fid_ep, (to, address, key): To, buffers: Buffers, data: Option<u64>, call: Call) -> Size {
+unsafe fn put(
+    ep: *mut b::fid_ep,
+    (to, address, key): To,
+    buffers: Buffers,
+    data: Option<u64>,
+    call: Call,
+) -> Size {
     let begin = |bound: &mut Bound, peer| {
-        let inject = call.quiet || call.flags.is_some_and(|flags| flags & u64::from(b::FI_INJECT) != 0);
+        let inject =
+            call.quiet || call.flags.is_some_and(|flags| flags & u64::from(b::FI_INJECT) != 0);
         if inject && buffers.len() > bound.endpoint.eager() {
             return Err(error(b::FI_EMSGSIZE));
         }
-        let message = Message { tag: None, data, buffers, token: call.token, report: call.reports(bound), delivered: true };
+        let message = Message {
+            tag: None,
+            data,
+            buffers,
+            token: call.token,
+            report: call.reports(bound),
+            delivered: true,
+        };
         // SAFETY: the caller's promise.
         unsafe { bound.endpoint.write(peer, key, address, message) }.map_err(number_of)
     };
@@ -115,7 +133,8 @@ unsafe fn get(ep: *mut b::fid_ep, (from, address, key): To, buffers: Buffers, ca
     let begin = |bound: &mut Bound, peer| {
         let report = call.reports(bound);
         // SAFETY: the caller's promise.
-        unsafe { bound.endpoint.read(peer, key, address, buffers, call.token, report) }.map_err(number_of)
+        unsafe { bound.endpoint.read(peer, key, address, buffers, call.token, report) }
+            .map_err(number_of)
     };
     // SAFETY: the caller's promise.
     unsafe { go(ep, from, begin) }
@@ -127,7 +146,8 @@ unsafe fn get(ep: *mut b::fid_ep, (from, address, key): To, buffers: Buffers, ca
 /// `message` is libfabric's.
 unsafe fn to(message: &b::fi_msg_rma) -> Option<To> {
     // SAFETY: the caller's promise: as many as it says.
-    (message.rma_iov_count == 1).then(|| unsafe { (message.addr, (*message.rma_iov).addr, (*message.rma_iov).key) })
+    (message.rma_iov_count == 1)
+        .then(|| unsafe { (message.addr, (*message.rma_iov).addr, (*message.rma_iov).key) })
 }
 
 macro_rules! calls {
@@ -186,7 +206,9 @@ impl Operands<'_> {
     unsafe fn payload(&self, elements: usize) -> Option<SmallVec<[u8; 128]>> {
         let element = Element::of(self.kind)?;
         let count = u32::try_from(elements).ok()?;
-        if !memory::is_known(self.operation, element) || memory::compares(self.operation) == self.compare.is_empty() {
+        if !memory::is_known(self.operation, element)
+            || memory::compares(self.operation) == self.compare.is_empty()
+        {
             return None;
         }
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
@@ -198,7 +220,10 @@ impl Operands<'_> {
             for piece in pieces.iter().filter(|piece| !piece.addr.is_null()) {
                 // SAFETY: the caller's promise.
                 bytes.extend_from_slice(unsafe {
-                    std::slice::from_raw_parts(piece.addr.cast::<u8>(), piece.count * element.size())
+                    std::slice::from_raw_parts(
+                        piece.addr.cast::<u8>(),
+                        piece.count * element.size(),
+                    )
                 });
             }
             // A read has no operand.
@@ -227,13 +252,18 @@ unsafe fn apply(
         Some(results) => results.iter().map(|piece| piece.count).sum(),
         None => operands.with.iter().map(|piece| piece.count).sum(),
     };
-    let answer = results.map(|results| Buffers::of(results.iter().map(|piece| (piece.addr.cast::<u8>(), piece.count * size))));
+    let answer = results.map(|results| {
+        Buffers::of(results.iter().map(|piece| (piece.addr.cast::<u8>(), piece.count * size)))
+    });
     // SAFETY: the caller's promise.
-    let Some(payload) = (unsafe { operands.payload(elements) }) else { return fails(b::FI_EOPNOTSUPP) };
+    let Some(payload) = (unsafe { operands.payload(elements) }) else {
+        return fails(b::FI_EOPNOTSUPP);
+    };
     let begin = |bound: &mut Bound, peer| {
         let how = (call.token, call.reports(bound));
         // SAFETY: the caller's promise.
-        unsafe { bound.endpoint.apply(peer, (key, address), &payload, answer, how) }.map_err(number_of)
+        unsafe { bound.endpoint.apply(peer, (key, address), &payload, answer, how) }
+            .map_err(number_of)
     };
     // SAFETY: the caller's promise.
     unsafe { go(ep, to, begin) }
@@ -332,12 +362,22 @@ unsafe fn say(found: Option<(usize, usize)>, count: *mut usize) -> c_int {
     0
 }
 
-unsafe extern "C" fn change_is_valid(_: *mut b::fid_ep, kind: b::fi_datatype, operation: b::fi_op, count: *mut usize) -> c_int {
+unsafe extern "C" fn change_is_valid(
+    _: *mut b::fid_ep,
+    kind: b::fi_datatype,
+    operation: b::fi_op,
+    count: *mut usize,
+) -> c_int {
     // SAFETY: libfabric's rules.
     unsafe { say(valid(kind, operation).filter(|_| !memory::compares(operation)), count) }
 }
 
-unsafe extern "C" fn compare_is_valid(_: *mut b::fid_ep, kind: b::fi_datatype, operation: b::fi_op, count: *mut usize) -> c_int {
+unsafe extern "C" fn compare_is_valid(
+    _: *mut b::fid_ep,
+    kind: b::fi_datatype,
+    operation: b::fi_op,
+    count: *mut usize,
+) -> c_int {
     // SAFETY: libfabric's rules.
     unsafe { say(valid(kind, operation).filter(|_| memory::compares(operation)), count) }
 }

@@ -66,7 +66,17 @@ impl Bound {
     pub fn new(endpoint: Endpoint, directed: bool) -> Self {
         let (transmit, receive) = (Side::default(), Side::default());
         let (book, counts, peers) = (None, Vec::new(), Vec::new());
-        Self { endpoint, transmit, receive, book, counts, directed, least: 64, enabled: false, peers }
+        Self {
+            endpoint,
+            transmit,
+            receive,
+            book,
+            counts,
+            directed,
+            least: 64,
+            enabled: false,
+            peers,
+        }
     }
 
     /// What stands under an address is removed.
@@ -122,7 +132,9 @@ impl State {
     #[inline]
     pub fn way(&mut self, at: usize, address: u64) -> Result<(&mut Bound, u32), c_int> {
         let bound = self.bound.get_mut(at).and_then(Option::as_mut).ok_or(error(b::FI_EINVAL))?;
-        if let Some(Some(peer)) = usize::try_from(address).ok().and_then(|address| bound.peers.get(address)) {
+        if let Some(Some(peer)) =
+            usize::try_from(address).ok().and_then(|address| bound.peers.get(address))
+        {
             let peer = *peer;
             return Ok((bound, peer));
         }

@@ -111,7 +111,10 @@ impl Active {
     pub fn has_room(&mut self, way: u32) -> Result<bool, Error> {
         self.ready(way)?;
         let way = &mut self.ways[way as usize];
-        let room = way.writer.as_mut().map_or(Ok(false), |writer| writer.has_room(self.node.segment(), LONGEST));
+        let room = way
+            .writer
+            .as_mut()
+            .map_or(Ok(false), |writer| writer.has_room(self.node.segment(), LONGEST));
         room.map_err(|Corrupt| lost(way))
     }
 
@@ -123,7 +126,12 @@ impl Active {
     /// # Safety
     /// Each part is readable for its length.
     #[inline]
-    pub unsafe fn send(&mut self, way: u32, handler: u8, parts: &[(*const u8, usize)]) -> Result<(), Error> {
+    pub unsafe fn send(
+        &mut self,
+        way: u32,
+        handler: u8,
+        parts: &[(*const u8, usize)],
+    ) -> Result<(), Error> {
         let len = parts.iter().try_fold(0usize, |sum, (_, len)| sum.checked_add(*len));
         let len = len.filter(|len| *len <= LONGEST && handler < HANDLERS).ok_or(Error::TooLong)?;
         self.ready(way)?;
@@ -138,7 +146,11 @@ impl Active {
                 unsafe { std::ptr::copy_nonoverlapping(from, self.packed.at().add(at), len) };
                 at += len;
             }
-            frame.words[0] = way.seal.of(writer.position(), frame.head(len, writer.position()), self.packed.bytes(len));
+            frame.words[0] = way.seal.of(
+                writer.position(),
+                frame.head(len, writer.position()),
+                self.packed.bytes(len),
+            );
             let packed = std::iter::once((self.packed.at().cast_const(), len));
             // SAFETY: the memory has as many bytes.
             unsafe { writer.put(node.segment(), &frame, len, packed) }
@@ -157,7 +169,12 @@ impl Active {
     ///
     /// # Safety
     /// `pack` writes no more than that.
-    pub unsafe fn send_packed(&mut self, way: u32, handler: u8, pack: impl FnOnce(*mut u8) -> usize) -> Result<usize, Error> {
+    pub unsafe fn send_packed(
+        &mut self,
+        way: u32,
+        handler: u8,
+        pack: impl FnOnce(*mut u8) -> usize,
+    ) -> Result<usize, Error> {
         if !self.has_room(way)? {
             return Err(Error::Again);
         }
@@ -173,7 +190,11 @@ impl Active {
             return Ok(len);
         }
         let len = pack(self.packed.at()).min(LONGEST);
-        frame.words[0] = way.seal.of(writer.position(), frame.head(len, writer.position()), self.packed.bytes(len));
+        frame.words[0] = way.seal.of(
+            writer.position(),
+            frame.head(len, writer.position()),
+            self.packed.bytes(len),
+        );
         let packed = std::iter::once((self.packed.at().cast_const(), len));
         // SAFETY: the memory has as many bytes.
         let put = unsafe { writer.put(node.segment(), &frame, len, packed) };
@@ -226,7 +247,8 @@ impl Active {
     #[cold]
     pub fn look_for_the_dead(&mut self) {
         for way in &mut self.ways {
-            if !way.gone && way.writer.as_ref().is_some_and(|writer| writer.is_refused(&self.node)) {
+            if !way.gone && way.writer.as_ref().is_some_and(|writer| writer.is_refused(&self.node))
+            {
                 way.gone = true;
                 self.refused.push(Refused::Own(way.id));
             }

@@ -178,7 +178,10 @@ impl Endpoint {
     #[cold]
     pub fn look_for_the_dead(&mut self) {
         for to in 0..self.out.len() {
-            if !self.out[to].gone && self.out[to].writer.is_some() && !self.node.lives(self.out[to].id) {
+            if !self.out[to].gone
+                && self.out[to].writer.is_some()
+                && !self.node.lives(self.out[to].id)
+            {
                 self.out[to].gone = true;
             }
             if self.out[to].gone
@@ -189,12 +192,21 @@ impl Endpoint {
         }
         let out = &self.out;
         let to_the_dead = |request: &Request| match request {
-            Request::Done(sent) | Request::Offered(sent, _) | Request::Pieces { sent, .. } => out[sent.to as usize].gone,
-            Request::Writing { sent, .. } | Request::Reading { sent, .. } => out[sent.to as usize].gone,
+            Request::Done(sent) | Request::Offered(sent, _) | Request::Pieces { sent, .. } => {
+                out[sent.to as usize].gone
+            }
+            Request::Writing { sent, .. } | Request::Reading { sent, .. } => {
+                out[sent.to as usize].gone
+            }
             Request::Receiving(receiving) => out[receiving.back as usize].gone,
             Request::Giving { to, .. } => out[*to as usize].gone,
         };
-        let ended: Vec<u64> = self.requests.iter().filter(|(_, request)| to_the_dead(request)).map(|(number, _)| number).collect();
+        let ended: Vec<u64> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| to_the_dead(request))
+            .map(|(number, _)| number)
+            .collect();
         ended.into_iter().for_each(|number| self.fail(number, Failure::Gone));
         self.release_left();
     }
@@ -213,8 +225,10 @@ impl Endpoint {
                 self.tell_owner(Event { failure: Some(failure), ..event });
             }
             Some(Request::Receiving(receiving)) => {
-                let last = receiving.place.several.is_some_and(|number| self.matching.ended(number));
-                let event = Event::new(EventKind::Receive(receiving.tagged), receiving.place.token, true);
+                let last =
+                    receiving.place.several.is_some_and(|number| self.matching.ended(number));
+                let event =
+                    Event::new(EventKind::Receive(receiving.tagged), receiving.place.token, true);
                 let (tag, from, len) = (receiving.tag, receiving.from, receiving.got);
                 self.tell_owner(Event { failure: Some(failure), tag, from, len, last, ..event });
             }

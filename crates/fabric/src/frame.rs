@@ -112,7 +112,10 @@ impl Frame {
     #[inline]
     pub fn head(&self, payload: usize, position: u64) -> u64 {
         let bytes = (WORDS + payload) as u64 & 0xff_ffff;
-        bytes | (self.kind as u64) << 24 | u64::from(self.flags) << 32 | ((position / LINE) & 0xffff) << 48
+        bytes
+            | (self.kind as u64) << 24
+            | u64::from(self.flags) << 32
+            | ((position / LINE) & 0xffff) << 48
     }
 
     /// Kind, flags and bytes of payload by a first word that another wrote.
@@ -136,12 +139,20 @@ mod tests {
 
     #[test]
     fn heads_round_trip_and_others_are_refused() {
-        let frame = Frame { kind: Kind::TaggedOffer, flags: flag::DATA | flag::ACKNOWLEDGE, words: [1, 2, 3] };
+        let frame = Frame {
+            kind: Kind::TaggedOffer,
+            flags: flag::DATA | flag::ACKNOWLEDGE,
+            words: [1, 2, 3],
+        };
         let head = frame.head(1000, 640);
         assert_eq!(Frame::check(head, 640, 4096), Ok((Kind::TaggedOffer, 3, 1000)));
         assert_eq!(Frame::check(head, 704, 4096), Err(Corrupt), "a frame of another place");
         assert_eq!(Frame::check(head, 640, 1000), Err(Corrupt), "a frame that is too long");
-        assert_eq!(Frame::check(head & !0xff_ffff | 31, 640, 4096), Err(Corrupt), "a frame shorter than its words");
+        assert_eq!(
+            Frame::check(head & !0xff_ffff | 31, 640, 4096),
+            Err(Corrupt),
+            "a frame shorter than its words"
+        );
         for kind in (0..=255).filter(|kind| !(1..=11).contains(kind)) {
             assert_eq!(Frame::check(head & !(0xff << 24) | kind << 24, 640, 4096), Err(Corrupt));
         }

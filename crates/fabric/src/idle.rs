@@ -47,7 +47,8 @@ impl Idle {
 
     /// There are so many processes on so many processors.
     pub fn count(&mut self, processes: usize) {
-        self.crowded = processes > std::thread::available_parallelism().map_or(1, usize::from).max(online());
+        self.crowded =
+            processes > std::thread::available_parallelism().map_or(1, usize::from).max(online());
     }
 
     /// Nothing came: what to do?

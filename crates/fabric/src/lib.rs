@@ -62,7 +62,9 @@ pub enum Error {
 impl From<ginnel_region::Error> for Error {
     fn from(error: ginnel_region::Error) -> Self {
         match error {
-            ginnel_region::Error::Full | ginnel_region::Error::NoMemory | ginnel_region::Error::Limited => Self::NoMemory,
+            ginnel_region::Error::Full
+            | ginnel_region::Error::NoMemory
+            | ginnel_region::Error::Limited => Self::NoMemory,
             ginnel_region::Error::System { doing, errno } => Self::System(doing, errno),
             _ => Self::System("open the segment", libc::EINVAL),
         }

@@ -157,7 +157,12 @@ impl Matching {
         let at = list.iter().position(|(posted, _)| posted.takes(from, tag))?;
         if list[at].1.is_none() {
             let (posted, _) = list.remove(at)?;
-            return Some(Place { buffers: posted.buffers, token: posted.token, report: posted.report, several: None });
+            return Some(Place {
+                buffers: posted.buffers,
+                token: posted.token,
+                report: posted.report,
+                several: None,
+            });
         }
         self.place_one_of_several(tagged, at, len)
     }
@@ -170,7 +175,8 @@ impl Matching {
         let buffers = posted.buffers.part(*used, room.min(len.max(1)));
         *used += buffers.len().min(len);
         let exhausted = posted.buffers.len() - *used < least.max(1);
-        let place = Place { buffers, token: posted.token, report: posted.report, several: Some(*number) };
+        let place =
+            Place { buffers, token: posted.token, report: posted.report, several: Some(*number) };
         if let Some(several) = self.several.get_mut(*number) {
             several.outstanding += 1;
             several.exhausted = exhausted;
@@ -200,14 +206,18 @@ impl Matching {
 
     /// The first message that this receive would take.
     pub fn find(&mut self, tagged: bool, posted: &Posted) -> Option<&mut Early> {
-        self.early[usize::from(tagged)].iter_mut().find(|early| early.claimed.is_none() && posted.takes(early.from, early.tag))
+        self.early[usize::from(tagged)]
+            .iter_mut()
+            .find(|early| early.claimed.is_none() && posted.takes(early.from, early.tag))
     }
 
     /// Takes the first message that this receive takes.
     #[inline]
     pub fn take(&mut self, tagged: bool, posted: &Posted) -> Option<Early> {
         let list = &mut self.early[usize::from(tagged)];
-        let at = list.iter().position(|early| early.claimed.is_none() && posted.takes(early.from, early.tag))?;
+        let at = list
+            .iter()
+            .position(|early| early.claimed.is_none() && posted.takes(early.from, early.tag))?;
         list.remove(at)
     }
 
@@ -220,7 +230,9 @@ impl Matching {
 
     /// Posts a receive.
     pub fn post(&mut self, tagged: bool, posted: Posted) {
-        let state = posted.several.map(|_| (self.several.insert(Several { outstanding: 0, exhausted: false }), 0));
+        let state = posted
+            .several
+            .map(|_| (self.several.insert(Several { outstanding: 0, exhausted: false }), 0));
         self.posted[usize::from(tagged)].push_back((posted, state));
     }
 
@@ -252,11 +264,28 @@ mod tests {
     const B: EndpointId = EndpointId(2);
 
     fn posted(from: Option<EndpointId>, tag: u64, ignore: u64, token: Token) -> Posted {
-        Posted { buffers: Buffers::default(), from, tag, ignore, token, report: true, several: None }
+        Posted {
+            buffers: Buffers::default(),
+            from,
+            tag,
+            ignore,
+            token,
+            report: true,
+            several: None,
+        }
     }
 
     fn early(from: EndpointId, tag: u64) -> Early {
-        Early { from, tag, data: None, len: 0, body: None, request: 0, acknowledge: false, claimed: None }
+        Early {
+            from,
+            tag,
+            data: None,
+            len: 0,
+            body: None,
+            request: 0,
+            acknowledge: false,
+            claimed: None,
+        }
     }
 
     #[test]
@@ -295,7 +324,10 @@ mod tests {
         matching.post(false, Posted { buffers, several: Some(30), ..posted(None, 0, 0, 5) });
         let mut place = |len| matching.place(false, A, 0, len);
         let (first, second) = (place(40).expect("room"), place(40).expect("room"));
-        assert_eq!((first.buffers.len(), second.buffers.start() as usize), (40, memory.as_ptr() as usize + 40));
+        assert_eq!(
+            (first.buffers.len(), second.buffers.start() as usize),
+            (40, memory.as_ptr() as usize + 40)
+        );
         assert!(place(1).is_none(), "less than 30 bytes are left");
         let number = first.several.expect("one of several");
         assert!(!matching.ended(number), "the other is on its way");
@@ -306,8 +338,12 @@ mod tests {
     fn ranges_cross_pieces() {
         let mut memory = [0u8; 30];
         let at = memory.as_mut_ptr();
-        let buffers = Buffers::of([(at, 10), (at.wrapping_add(10), 0), (at.wrapping_add(15), 10)].into_iter());
-        let range = |from, len| buffers.range(from, len).map(|(p, n)| (p as usize - at as usize, n)).collect::<Vec<_>>();
+        let buffers = Buffers::of(
+            [(at, 10), (at.wrapping_add(10), 0), (at.wrapping_add(15), 10)].into_iter(),
+        );
+        let range = |from, len| {
+            buffers.range(from, len).map(|(p, n)| (p as usize - at as usize, n)).collect::<Vec<_>>()
+        };
         assert_eq!(range(0, 100), [(0, 10), (15, 10)]);
         assert_eq!(range(8, 4), [(8, 2), (15, 2)]);
         assert_eq!(range(10, 1), [(15, 1)]);

@@ -48,7 +48,14 @@ impl Memory {
     /// Where `len` bytes from `address` on lie, by a key, address and length that another wrote.
     /// `None`: not in that region, or it may not be used so.
     #[must_use]
-    pub fn find(&self, key: u64, address: u64, len: u64, write: bool, read: bool) -> Option<*mut u8> {
+    pub fn find(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        write: bool,
+        read: bool,
+    ) -> Option<*mut u8> {
         let region = self.regions.get(&key)?;
         let from = address.checked_sub(region.origin)?;
         let fits = from.checked_add(len)? <= region.len;
@@ -172,7 +179,16 @@ macro_rules! whole {
             op::BAND => old & with,
             op::BXOR => old ^ with,
             op::MSWAP => with & compare | old & !compare,
-            other => arithmetic!(other, old, with, compare, 0, 1, <$type>::wrapping_add, <$type>::wrapping_mul),
+            other => arithmetic!(
+                other,
+                old,
+                with,
+                compare,
+                0,
+                1,
+                <$type>::wrapping_add,
+                <$type>::wrapping_mul
+            ),
         };
         $old.copy_from_slice(&new.to_le_bytes());
     }};
@@ -182,7 +198,16 @@ macro_rules! real {
     ($type:ty, $operation:expr, $old:expr, $with:expr, $compare:expr) => {{
         let number = |bytes: &[u8]| <$type>::from_le_bytes(bytes.try_into().unwrap_or_default());
         let (old, with, compare) = (number($old), number($with), number($compare));
-        let new = arithmetic!($operation, old, with, compare, 0.0, 1.0, |a: $type, b: $type| a + b, |a: $type, b: $type| a * b);
+        let new = arithmetic!(
+            $operation,
+            old,
+            with,
+            compare,
+            0.0,
+            1.0,
+            |a: $type, b: $type| a + b,
+            |a: $type, b: $type| a * b
+        );
         $old.copy_from_slice(&new.to_le_bytes());
     }};
 }
@@ -216,7 +241,9 @@ mod tests {
         let region = Region { base, len: 100, origin: 1000, readable: true, writable: false };
         // SAFETY: `bytes` outlives `memory`.
         assert!(unsafe { memory.insert(7, region) } && !unsafe { memory.insert(7, region) });
-        let find = |address, len| memory.find(7, address, len, false, true).map(|at| at as usize - base as usize);
+        let find = |address, len| {
+            memory.find(7, address, len, false, true).map(|at| at as usize - base as usize)
+        };
         assert_eq!((find(1000, 100), find(1099, 1), find(1100, 0)), (Some(0), Some(99), Some(100)));
         assert_eq!((find(999, 1), find(1100, 1), find(1000, 101)), (None, None, None));
         assert_eq!((find(u64::MAX, 2), find(1001, u64::MAX), find(0, 0)), (None, None, None));
@@ -228,26 +255,52 @@ mod tests {
 
     #[test]
     fn operations_do_what_their_names_say() {
-        fn on<const N: usize>(operation: u32, element: Element, old: [u8; N], with: [u8; N], compare: [u8; N]) -> [u8; N] {
+        fn on<const N: usize>(
+            operation: u32,
+            element: Element,
+            old: [u8; N],
+            with: [u8; N],
+            compare: [u8; N],
+        ) -> [u8; N] {
             let mut bytes = old;
             apply(operation, element, &mut bytes, &with, &compare);
             bytes
         }
         let long = |operation, old: i64, with: i64, compare: i64| {
-            let (old, with, compare) = (old.to_le_bytes(), with.to_le_bytes(), compare.to_le_bytes());
+            let (old, with, compare) =
+                (old.to_le_bytes(), with.to_le_bytes(), compare.to_le_bytes());
             i64::from_le_bytes(on(operation, Element::Signed(8), old, with, compare))
         };
-        assert_eq!((long(op::SUM, i64::MAX, 1, 0), long(op::MIN, -3, 2, 0), long(op::MAX, -3, 2, 0)), (i64::MIN, -3, 2));
+        assert_eq!(
+            (long(op::SUM, i64::MAX, 1, 0), long(op::MIN, -3, 2, 0), long(op::MAX, -3, 2, 0)),
+            (i64::MIN, -3, 2)
+        );
         assert_eq!((long(op::CSWAP, 5, 9, 5), long(op::CSWAP, 5, 9, 6)), (9, 5));
         assert_eq!((long(op::CSWAP_LT, 5, 9, 4), long(op::CSWAP_LT, 5, 9, 5)), (9, 5));
         assert_eq!((long(op::MSWAP, 0b1100, 0b1010, 0b0110), long(op::LXOR, 4, 0, 0)), (0b1010, 1));
-        assert_eq!((long(op::READ, 4, 9, 0), long(op::WRITE, 4, 9, 0), long(op::BAND, 6, 3, 0)), (4, 9, 2));
+        assert_eq!(
+            (long(op::READ, 4, 9, 0), long(op::WRITE, 4, 9, 0), long(op::BAND, 6, 3, 0)),
+            (4, 9, 2)
+        );
         let double = |operation, old: f64, with: f64| {
-            f64::from_le_bytes(on(operation, Element::Double, old.to_le_bytes(), with.to_le_bytes(), [0; 8]))
+            f64::from_le_bytes(on(
+                operation,
+                Element::Double,
+                old.to_le_bytes(),
+                with.to_le_bytes(),
+                [0; 8],
+            ))
         };
         assert_eq!((double(op::PROD, 1.5, 2.0), double(op::LAND, 1.5, 0.0)), (3.0, 0.0));
         assert_eq!(on(op::SUM, Element::Unsigned(1), [250], [10], [0]), [4]);
-        assert_eq!((Element::of(4), Element::of(9), Element::of(12)), (Some(Element::Signed(4)), Some(Element::Double), None));
-        assert!(!is_known(op::BOR, Element::Float) && is_known(op::SUM, Element::Float) && !is_known(19, Element::Float));
+        assert_eq!(
+            (Element::of(4), Element::of(9), Element::of(12)),
+            (Some(Element::Signed(4)), Some(Element::Double), None)
+        );
+        assert!(
+            !is_known(op::BOR, Element::Float)
+                && is_known(op::SUM, Element::Float)
+                && !is_known(19, Element::Float)
+        );
     }
 }

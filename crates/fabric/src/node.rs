@@ -14,7 +14,9 @@ mod dead;
 mod place;
 
 use crate::Error;
-use crate::layout::endpoint::{ASLEEP, ENDPOINT, ENTERED, ENTRIES, FIFO, JOB, NONCE, PROCESS, TABLE, TABLE_PAGES};
+use crate::layout::endpoint::{
+    ASLEEP, ENDPOINT, ENTERED, ENTRIES, FIFO, JOB, NONCE, PROCESS, TABLE, TABLE_PAGES,
+};
 use crate::layout::{EndpointId, head_of, pair, word};
 pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
@@ -54,7 +56,8 @@ unsafe impl Send for Node {}
 pub struct Guard(#[expect(dead_code, reason = "the open file is the lock")] Fd);
 
 fn c_path(path: &Path) -> Result<CString, Error> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::System("segment path", libc::EINVAL))
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::System("segment path", libc::EINVAL))
 }
 
 fn system(doing: &'static str) -> impl Fn(i32) -> Error {
@@ -79,7 +82,10 @@ fn guard(path: &Path, segment: &Segment) -> Result<Option<Guard>, Error> {
             return Err(Error::System("lock the segment", errno));
         }
         if sys::monotonic_ns() > until {
-            return Err(Error::System("wait for another process that makes or frees endpoints", libc::ETIMEDOUT));
+            return Err(Error::System(
+                "wait for another process that makes or frees endpoints",
+                libc::ETIMEDOUT,
+            ));
         }
         sys::sleep_ms(1);
     }
@@ -130,9 +136,13 @@ impl Node {
             let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW;
             let wakes = sys::openat(libc::AT_FDCWD, &c_path(&directory)?, flags, 0).map(Fd);
             let wakes = wakes.map_err(system("open the directory of FIFOs"))?;
-            let mine = sys::fstat(wakes.0).is_ok_and(|stat| [0, sys::effective_ids().0].contains(&stat.st_uid));
+            let mine = sys::fstat(wakes.0)
+                .is_ok_and(|stat| [0, sys::effective_ids().0].contains(&stat.st_uid));
             if !mine {
-                return Err(Error::System("use a directory of FIFOs of another user's", libc::EPERM));
+                return Err(Error::System(
+                    "use a directory of FIFOs of another user's",
+                    libc::EPERM,
+                ));
             }
             Ok((file.ok_or(Error::System("open the segment", libc::ENOENT))?, wakes))
         });
@@ -145,7 +155,17 @@ impl Node {
             Ok((file, wakes, id, head, table, lock, fifo)) => {
                 let high = |mut fd: Fd| Fd(sys::move_high(std::mem::replace(&mut fd.0, -1)));
                 let (file, wakes, fifo) = (high(file), high(wakes), high(fifo));
-                Ok(Self { segment, file, wakes, path: path.to_owned(), id, head, table, lock, fifo })
+                Ok(Self {
+                    segment,
+                    file,
+                    wakes,
+                    path: path.to_owned(),
+                    id,
+                    head,
+                    table,
+                    lock,
+                    fifo,
+                })
             }
             Err(error) => {
                 segment.close();
@@ -185,7 +205,8 @@ impl Node {
     pub fn processes(&self) -> usize {
         let heads = self.segment.heads_within_reach().map(Head::page);
         let ends = heads.filter(|page| head_of(&self.segment, *page, ENDPOINT).is_some());
-        let numbers: HashSet<u64> = ends.map(|page| word(&self.segment, page, PROCESS).load(Ordering::Relaxed)).collect();
+        let numbers: HashSet<u64> =
+            ends.map(|page| word(&self.segment, page, PROCESS).load(Ordering::Relaxed)).collect();
         numbers.len()
     }
 
@@ -206,7 +227,8 @@ impl Node {
     /// # Errors
     /// Where it is not to be had.
     pub fn guard(&self) -> Result<Guard, Error> {
-        guard(&self.path, &self.segment)?.ok_or(Error::System("find the segment's file, which was removed", libc::ENOENT))
+        guard(&self.path, &self.segment)?
+            .ok_or(Error::System("find the segment's file, which was removed", libc::ENOENT))
     }
 
     /// Does that endpoint live?
@@ -239,7 +261,9 @@ impl Node {
     /// This endpoint's table of incoming pairs: (entry, page).
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
         let entry = |at| self.segment.word(self.table + at * 8).load(Ordering::Acquire);
-        (0..ENTRIES).filter_map(move |at| Some((at, u32::try_from(entry(at)).ok().filter(|page| *page != 0)?)))
+        (0..ENTRIES).filter_map(move |at| {
+            Some((at, u32::try_from(entry(at)).ok().filter(|page| *page != 0)?))
+        })
     }
 
     /// Frees an entry of this endpoint's table, if it still names this pair.
@@ -282,12 +306,16 @@ impl Node {
 
     #[cold]
     fn rouse(&self, id: EndpointId, cache: &mut Option<Fd>) {
-        if word(&self.segment, id.page(), ASLEEP).compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if word(&self.segment, id.page(), ASLEEP)
+            .compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
             return;
         }
         if cache.is_none() {
             let number = word(&self.segment, id.page(), FIFO).load(Ordering::Acquire);
-            *cache = open_fifo(&self.wakes, number).map(|mut fd| Fd(sys::move_high(std::mem::replace(&mut fd.0, -1))));
+            *cache = open_fifo(&self.wakes, number)
+                .map(|mut fd| Fd(sys::move_high(std::mem::replace(&mut fd.0, -1))));
         }
         if let Some(fifo) = cache {
             let _ = sys::write(fifo.0, &[0]);
@@ -333,7 +361,8 @@ fn present(_guard: &Guard, path: &Path, segment: &Segment, wakes: &Fd) -> Result
     let lock = hold(path, segment, page).map_err(free)?;
     let number = sys::random_u64();
     let name = fifo_name(number);
-    let fifo = sys::mkfifoat(wakes.0, &name, 0o600).and_then(|()| open_fifo(wakes, number).ok_or(libc::EIO));
+    let fifo = sys::mkfifoat(wakes.0, &name, 0o600)
+        .and_then(|()| open_fifo(wakes, number).ok_or(libc::EIO));
     let fifo = fifo.map_err(|errno| {
         // SAFETY: nobody else knows of it.
         unsafe { sys::unmap(lock, PAGE as usize) };
@@ -347,8 +376,13 @@ fn present(_guard: &Guard, path: &Path, segment: &Segment, wakes: &Fd) -> Result
     // Release pairs with the Acquire in `head_of`: whoever finds an endpoint finds it whole.
     word(segment, page, 0).store(ENDPOINT, Ordering::Release);
     match segment.settle(head) {
-        Some(head) => Ok((EndpointId(u64::from(page) << 32 | nonce), head, table.offset(), lock, fifo)),
-        None => Err(Error::System("make an endpoint in a segment that somebody else overwrites", libc::EIO)),
+        Some(head) => {
+            Ok((EndpointId(u64::from(page) << 32 | nonce), head, table.offset(), lock, fifo))
+        }
+        None => Err(Error::System(
+            "make an endpoint in a segment that somebody else overwrites",
+            libc::EIO,
+        )),
     }
 }
 
@@ -360,9 +394,12 @@ fn process_number() -> u64 {
 
 /// Locks the byte of this page, through a map that this process alone has.
 fn hold(path: &Path, segment: &Segment, page: u32) -> Result<*mut u8, Error> {
-    let Some(fd) = reopen(path, segment)? else { return Err(Error::System("open the segment", libc::ENOENT)) };
+    let Some(fd) = reopen(path, segment)? else {
+        return Err(Error::System("open the segment", libc::ENOENT));
+    };
     let at = sys::map_shared(fd.0, PAGE as usize, false).map_err(system("map the segment"))?;
-    let held = sys::keep_from_children(at, PAGE as usize).and_then(|()| sys::lock_byte(fd.0, page.into()));
+    let held =
+        sys::keep_from_children(at, PAGE as usize).and_then(|()| sys::lock_byte(fd.0, page.into()));
     held.map(|()| at).map_err(|errno| {
         // SAFETY: nobody else knows of it.
         unsafe { sys::unmap(at, PAGE as usize) };

@@ -65,7 +65,18 @@ pub struct Event {
 impl Event {
     pub(crate) fn new(kind: EventKind, token: Token, report: bool) -> Self {
         let from = EndpointId(0);
-        Self { kind, token, len: 0, at: 0, data: None, tag: 0, from, failure: None, last: false, report }
+        Self {
+            kind,
+            token,
+            len: 0,
+            at: 0,
+            data: None,
+            tag: 0,
+            from,
+            failure: None,
+            last: false,
+            report,
+        }
     }
 
     /// To be told in any case.

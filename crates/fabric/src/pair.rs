@@ -12,7 +12,10 @@
 
 use crate::Error;
 use crate::frame::{Frame, LINE, WORDS};
-use crate::layout::pair::{BY_READER, BY_WRITER, DONE, PAIR, READER, REFUSED, RELEASED, RING, SIZE, WRITER, is_nobodys, mine};
+use crate::layout::pair::{
+    BY_READER, BY_WRITER, DONE, PAIR, READER, REFUSED, RELEASED, RING, SIZE, WRITER, is_nobodys,
+    mine,
+};
 use crate::layout::{EndpointId, head_of, word};
 use crate::node::{Guard, Node};
 use ginnel_region::{Corrupt, Head, Owner, PAGE, Segment, Untrusted, Use};
@@ -47,7 +50,8 @@ unsafe impl Send for Common {}
 impl Common {
     fn new(segment: &Segment, page: u32, ring: u64, size: u64) -> Result<Self, Corrupt> {
         let size = Untrusted::new(size).power_of_two(*SIZES.start(), *SIZES.end())?;
-        let ring = Untrusted::new(ring).checked(|ring| ring.is_multiple_of(PAGE) && segment.holds(*ring, size))?;
+        let ring = Untrusted::new(ring)
+            .checked(|ring| ring.is_multiple_of(PAGE) && segment.holds(*ring, size))?;
         let base = segment.ring(ring, size)?;
         // SAFETY: `Segment::ring`: so many bytes lie there in the map, which stays until the
         // endpoint that keeps this leaves; `size` is a power of two.
@@ -74,7 +78,12 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::NoMemory`]; [`Error::Gone`] where there is no such endpoint.
-    pub fn connect(_guard: &Guard, node: &Node, reader: EndpointId, size: u64) -> Result<Self, Error> {
+    pub fn connect(
+        _guard: &Guard,
+        node: &Node,
+        reader: EndpointId,
+        size: u64,
+    ) -> Result<Self, Error> {
         if !node.lives(reader) {
             return Err(Error::Gone);
         }
@@ -94,7 +103,8 @@ impl Writer {
         let (segment, page) = (node.segment(), head.page());
         segment.clear(page);
         let pages = u32::try_from(size / PAGE).map_err(|_| Error::Invalid)?;
-        let ring = segment.claim(pages, Owner { tag: Some(page), ..Owner::new(0, Use::Ring) })?.offset();
+        let ring =
+            segment.claim(pages, Owner { tag: Some(page), ..Owner::new(0, Use::Ring) })?.offset();
         let common = Common::new(segment, page, ring, size).map_err(|Corrupt| Error::Invalid)?;
         common.at(segment, 0).store(0, Ordering::Relaxed);
         for (at, value) in [(WRITER, node.id().0), (READER, reader.0), (RING, ring), (SIZE, size)] {
@@ -103,7 +113,11 @@ impl Writer {
         // Release pairs with the Acquire by which it is found: whoever finds a pair finds it whole.
         word(segment, page, 0).store(PAIR, Ordering::Release);
         segment.settle(head).ok_or(Error::NoMemory)?;
-        if node.enter_pair(reader, page) { Ok(Self { common, done: 0 }) } else { Err(Error::NoMemory) }
+        if node.enter_pair(reader, page) {
+            Ok(Self { common, done: 0 })
+        } else {
+            Err(Error::NoMemory)
+        }
     }
 
     /// The most bytes of payload that one frame may have.
@@ -140,7 +154,8 @@ impl Writer {
     #[must_use]
     pub fn is_refused(&self, node: &Node) -> bool {
         let (segment, page) = (node.segment(), self.common.page);
-        mine(segment, page, node.id()).is_some() && word(segment, page, RELEASED).load(Ordering::Acquire) & REFUSED != 0
+        mine(segment, page, node.id()).is_some()
+            && word(segment, page, RELEASED).load(Ordering::Acquire) & REFUSED != 0
     }
 
     /// Where the payload of the next frame will lie, if that is one piece of `most` bytes.
@@ -357,7 +372,8 @@ impl Reader {
     /// Has the writer let go, or died?
     #[must_use]
     pub fn is_left(&self, node: &Node) -> bool {
-        word(node.segment(), self.common.page, RELEASED).load(Ordering::Acquire) & BY_WRITER != 0 || !node.lives(self.writer)
+        word(node.segment(), self.common.page, RELEASED).load(Ordering::Acquire) & BY_WRITER != 0
+            || !node.lives(self.writer)
     }
 }
 

@@ -44,10 +44,9 @@ impl<T> Requests<T> {
     /// Every request, with its number.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let number = |place: usize, generation: u32| u64::from(generation) << 32 | place as u64;
-        self.places
-            .iter()
-            .enumerate()
-            .filter_map(move |(place, (generation, kept))| Some((number(place, *generation), kept.as_ref()?)))
+        self.places.iter().enumerate().filter_map(move |(place, (generation, kept))| {
+            Some((number(place, *generation), kept.as_ref()?))
+        })
     }
 
     /// Are there none?
@@ -69,7 +68,10 @@ mod tests {
         assert_eq!(requests.remove(b), None);
         assert_eq!(requests.get_mut(b), None);
         let c = requests.insert('c');
-        assert!(c != b && c & 0xffff_ffff == b & 0xffff_ffff, "the place is used again, the number is not");
+        assert!(
+            c != b && c & 0xffff_ffff == b & 0xffff_ffff,
+            "the place is used again, the number is not"
+        );
         assert_eq!(requests.get_mut(b), None);
         for number in [0, u64::MAX, 7 << 32, 1 << 32 | 5] {
             assert_eq!(requests.get_mut(number), None);

@@ -37,7 +37,9 @@ impl Seal {
             hasher.write_u64(writer.0);
             hasher.write_u64(reader.0);
             // Keys that follow from the job's, and tell nothing of it.
-            let word = |at: u64| SipHasher13::new_with_key(key).hash(&[*b"for long", at.to_le_bytes()].concat());
+            let word = |at: u64| {
+                SipHasher13::new_with_key(key).hash(&[*b"for long", at.to_le_bytes()].concat())
+            };
             Keyed { begun: hasher, rest: highway::Key([word(0), word(1), word(2), word(3)]) }
         }))
     }
@@ -93,7 +95,9 @@ mod tests {
         let key = parse_key("000102030405060708090a0b0c0d0eff").expect("a key");
         assert_eq!((key[1], key[15]), (1, 255));
         let (a, b) = (EndpointId(1), EndpointId(2));
-        let seal = |key: &Key, from, to, position, head, bytes: &[u8]| Seal::new(Some(key), from, to).of(position, head, bytes);
+        let seal = |key: &Key, from, to, position, head, bytes: &[u8]| {
+            Seal::new(Some(key), from, to).of(position, head, bytes)
+        };
         let true_one = seal(&key, a, b, 64, 7, b"bytes");
         assert_eq!(true_one, seal(&key, a, b, 64, 7, b"bytes"));
         let others = [
@@ -105,11 +109,16 @@ mod tests {
             0,
         ];
         assert!(!others.contains(&true_one));
-        let long = |len: usize, other: usize| (0..len).map(|at| u8::from(at == other)).collect::<Vec<u8>>();
+        let long = |len: usize, other: usize| {
+            (0..len).map(|at| u8::from(at == other)).collect::<Vec<u8>>()
+        };
         let of = |bytes: &[u8]| seal(&key, a, b, 0, 0, bytes);
         let seals: std::collections::HashSet<u64> = (0..600).map(|at| of(&long(600, at))).collect();
         assert_eq!(seals.len(), 600, "every byte of a long message is covered");
-        assert!(of(&long(256, 999)) != of(&long(257, 999)) && of(&long(600, 0)) != seal(&[0; 16], a, b, 0, 0, &long(600, 0)));
+        assert!(
+            of(&long(256, 999)) != of(&long(257, 999))
+                && of(&long(600, 0)) != seal(&[0; 16], a, b, 0, 0, &long(600, 0))
+        );
         assert_eq!(Seal::new(None, a, b).of(64, 7, b"bytes"), 0);
         assert!(parse_key("12").is_none() && parse_key(&"x".repeat(32)).is_none());
     }

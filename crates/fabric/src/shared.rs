@@ -53,7 +53,8 @@ impl Pool {
     /// Leaves the segment. What was allocated is given back.
     pub fn close(self) {
         let Ok(guard) = self.node.guard() else { return self.node.leave() };
-        let own: Vec<Head> = self.node.segment().heads_within_reach().filter(|head| self.is_own(*head)).collect();
+        let own: Vec<Head> =
+            self.node.segment().heads_within_reach().filter(|head| self.is_own(*head)).collect();
         own.into_iter().for_each(|head| release(self.node.segment(), head));
         drop(guard);
         self.node.leave();
@@ -83,7 +84,8 @@ impl Pool {
         // Release pairs with the Acquire in `owner_of`.
         word(0).store(MEMORY, Ordering::Release);
         let head = segment.settle(head).ok_or(Error::NoMemory)?;
-        let place = Place { segment: segment.id(), offset: extent.offset(), len: u64::from(pages) * PAGE };
+        let place =
+            Place { segment: segment.id(), offset: extent.offset(), len: u64::from(pages) * PAGE };
         Ok(Piece { head, at: segment.page(extent.page), place })
     }
 
@@ -101,7 +103,9 @@ impl Pool {
     #[must_use]
     pub fn find(&self, place: &Place) -> Option<*mut u8> {
         let segment = self.node.segment();
-        let is_there = place.segment == segment.id() && place.offset.is_multiple_of(PAGE) && segment.holds(place.offset, place.len);
+        let is_there = place.segment == segment.id()
+            && place.offset.is_multiple_of(PAGE)
+            && segment.holds(place.offset, place.len);
         let page = u32::try_from(place.offset / PAGE).ok()?;
         is_there.then(|| segment.page(page))
     }
@@ -142,8 +146,14 @@ mod tests {
         ];
         assert!(outside.iter().all(|place| b.find(place).is_none()));
         assert!(matches!(a.allocate(1 << 40), Err(Error::NoMemory | Error::TooLong)));
-        let heads =
-            || other.node.segment().heads_within_reach().filter(|head| owner_of(other.node.segment(), *head).is_some()).count();
+        let heads = || {
+            other
+                .node
+                .segment()
+                .heads_within_reach()
+                .filter(|head| owner_of(other.node.segment(), *head).is_some())
+                .count()
+        };
         assert_eq!(heads(), 1);
         a.free(&piece);
         a.free(&piece);

@@ -175,12 +175,16 @@ impl Config {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, path),
-            Err(error) if file.is_none() && error.kind() == std::io::ErrorKind::NotFound => Self::parse("", path),
+            Err(error) if file.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+                Self::parse("", path)
+            }
             Err(error) => Err(ConfigError {
                 file: path.to_owned(),
                 line: None,
                 key: String::new(),
-                problem: format!("cannot be read: {error}; name a file with --config, or leave it out for the defaults"),
+                problem: format!(
+                    "cannot be read: {error}; name a file with --config, or leave it out for the defaults"
+                ),
             }),
         }
     }
@@ -240,14 +244,21 @@ fn usual_run_dir() -> PathBuf {
 /// user's home. Only one who has none of these gets a place in `/tmp`, where somebody else may have
 /// been first: [`crate::rundir`] finds that out.
 fn own_run_dir(uid: rustix::process::Uid) -> PathBuf {
-    if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+    if let Some(directory) =
+        std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty())
+    {
         return Path::new(&directory).join("ginnel");
     }
-    let is_ours = |directory: &PathBuf| directory.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid.as_raw());
+    let is_ours = |directory: &PathBuf| {
+        directory.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid.as_raw())
+    };
     // As the system has it, so that daemon and programs agree whatever HOME is in their
     // environments.
-    let home = || nix::unistd::User::from_uid(uid.as_raw().into()).ok().flatten().map(|user| user.dir);
-    if let Some(session) = Some(PathBuf::from(format!("/run/user/{}", uid.as_raw()))).filter(is_ours) {
+    let home =
+        || nix::unistd::User::from_uid(uid.as_raw().into()).ok().flatten().map(|user| user.dir);
+    if let Some(session) =
+        Some(PathBuf::from(format!("/run/user/{}", uid.as_raw()))).filter(is_ours)
+    {
         session.join("ginnel")
     } else if let Some(home) = home().filter(is_ours) {
         home.join(".ginnel/run")

@@ -14,7 +14,10 @@
 
 use crate::log;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::IoSlice;
@@ -64,8 +67,12 @@ impl FromStr for Name {
         let number = |text: &str| text.parse::<u16>().map_err(|_| ());
         match text.split('.').collect::<Vec<_>>()[..] {
             ["m", segment] => Ok(Self::Memory(segment.into(), None)),
-            ["m", segment, version] => Ok(Self::Memory(segment.into(), Some(version.parse().map_err(|_| ())?))),
-            ["e", segment, peer, vector] => Ok(Self::Bell(segment.into(), number(peer)?, number(vector)?)),
+            ["m", segment, version] => {
+                Ok(Self::Memory(segment.into(), Some(version.parse().map_err(|_| ())?)))
+            }
+            ["e", segment, peer, vector] => {
+                Ok(Self::Bell(segment.into(), number(peer)?, number(vector)?))
+            }
             ["l", segment, peer] => Ok(Self::Listener(segment.into(), number(peer)?)),
             ["c", segment, peer] => Ok(Self::Connection(segment.into(), number(peer)?)),
             ["w"] => Ok(Self::Page),
@@ -86,7 +93,9 @@ impl Store {
     /// The store that `NOTIFY_SOCKET` names.
     #[must_use]
     pub fn from_environment() -> Self {
-        let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return Self::default() };
+        let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
+            return Self::default();
+        };
         match Self::connect(path.as_encoded_bytes()) {
             Ok(socket) => Self { socket: Some(socket), untold: VecDeque::new() },
             Err(errno) => {
@@ -107,7 +116,12 @@ impl Store {
             Some(name) => SocketAddrUnix::new_abstract_name(name)?,
             None => SocketAddrUnix::new(path)?,
         };
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         rustix::net::connect(&socket, &address)?;
         Ok(socket)
     }
@@ -158,7 +172,12 @@ impl Store {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => return false,
                 Err(errno) => {
-                    log!(Error, "store_lost", why = errno, so = "a restart will lose its virtual machines");
+                    log!(
+                        Error,
+                        "store_lost",
+                        why = errno,
+                        so = "a restart will lose its virtual machines"
+                    );
                     self.socket = None;
                     self.untold.clear();
                     return true;
@@ -170,7 +189,11 @@ impl Store {
     }
 }
 
-fn send(socket: BorrowedFd<'_>, text: &str, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+fn send(
+    socket: BorrowedFd<'_>,
+    text: &str,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = descriptor.as_slice();

@@ -49,7 +49,8 @@ pub fn keep(run_dir: &Path, arguments: &[std::ffi::OsString]) -> Result<i32> {
     // From the first moment on nobody else may write to it: what it receives the next daemon takes
     // for its own.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let socket = UnixDatagram::bind(&path).with_context(|| format!("{}: bind the keeper's socket", path.display()));
+    let socket = UnixDatagram::bind(&path)
+        .with_context(|| format!("{}: bind the keeper's socket", path.display()));
     rustix::process::umask(before);
     let socket = socket?;
     socket.set_nonblocking(true)?;
@@ -60,21 +61,37 @@ pub fn keep(run_dir: &Path, arguments: &[std::ffi::OsString]) -> Result<i32> {
         Ok((number, ours))
     };
     let interrupted = signal(SIGINT)?;
-    let mut keeper =
-        Keeper { ready: false, kept: BTreeMap::new(), socket, signals: [signal(SIGTERM)?, signal(SIGHUP)?, signal(SIGCHLD)?] };
+    let mut keeper = Keeper {
+        ready: false,
+        kept: BTreeMap::new(),
+        socket,
+        signals: [signal(SIGTERM)?, signal(SIGHUP)?, signal(SIGCHLD)?],
+    };
     let status = keeper.run(&path, arguments, &interrupted.1);
     let _ = std::fs::remove_file(&path);
     status
 }
 
 impl Keeper {
-    fn run(&mut self, path: &Path, arguments: &[std::ffi::OsString], interrupted: &UnixStream) -> Result<i32> {
+    fn run(
+        &mut self,
+        path: &Path,
+        arguments: &[std::ffi::OsString],
+        interrupted: &UnixStream,
+    ) -> Result<i32> {
         let mut pause = PAUSE[0];
         loop {
             self.ready = false;
             let mut child = self.start(path, arguments)?;
             let (status, end) = self.attend(&mut child, interrupted)?;
-            log!(Info, "daemon_ended", pid = child.id(), status = status, kept = self.kept.len(), again = !end);
+            log!(
+                Info,
+                "daemon_ended",
+                pid = child.id(),
+                status = status,
+                kept = self.kept.len(),
+                again = !end
+            );
             if end {
                 return Ok(status.code().unwrap_or(0));
             }
@@ -88,7 +105,11 @@ impl Keeper {
         let names: Vec<&str> = self.kept.keys().map(String::as_str).collect();
         let count = i32::try_from(names.len())?;
         // Above where they are to be, so that none is overwritten before it is copied.
-        let raised = self.kept.values().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3 + count)).collect::<Result<Vec<_>, _>>()?;
+        let raised = self
+            .kept
+            .values()
+            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3 + count))
+            .collect::<Result<Vec<_>, _>>()?;
         let numbers: Vec<RawFd> = raised.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = Command::new("/proc/self/exe");
         command
@@ -116,18 +137,24 @@ impl Keeper {
 
     /// Keeps what the daemon gives, until it ends: its status, and whether that was the end for
     /// good.
-    fn attend(&mut self, child: &mut Child, interrupted: &UnixStream) -> Result<(ExitStatus, bool)> {
+    fn attend(
+        &mut self,
+        child: &mut Child,
+        interrupted: &UnixStream,
+    ) -> Result<(ExitStatus, bool)> {
         let (mut stopping, mut restarting) = (false, false);
         loop {
             let [(_, term), (_, hup), (_, chld)] = &self.signals;
-            let fds = [self.socket.as_fd(), term.as_fd(), hup.as_fd(), chld.as_fd(), interrupted.as_fd()];
+            let fds =
+                [self.socket.as_fd(), term.as_fd(), hup.as_fd(), chld.as_fd(), interrupted.as_fd()];
             let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             // The time limit is for a child that ended before its signal could be seen.
             match poll(&mut polled, Some(&Timespec { tv_sec: 5, tv_nsec: 0 })) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            let came = |mut signal: &UnixStream| signal.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0);
+            let came =
+                |mut signal: &UnixStream| signal.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0);
             let (term, hup) = (came(term) || came(interrupted), came(hup));
             came(chld);
             if (term || hup)
@@ -155,7 +182,12 @@ impl Keeper {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let len = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            let len = match recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut bytes)],
+                &mut control,
+                flags,
+            ) {
                 Ok(received) => received.bytes,
                 Err(Errno::INTR) => continue,
                 Err(_) => return,
@@ -165,7 +197,8 @@ impl Keeper {
                 _ => None,
             });
             let text = String::from_utf8_lossy(&bytes[..len]);
-            let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            let value =
+                |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
             self.ready |= value("READY") == Some("1");
             let name = value("FDNAME").unwrap_or("stored").to_owned();
             match (value("FDSTORE"), value("FDSTOREREMOVE"), descriptor) {

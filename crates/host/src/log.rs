@@ -41,9 +41,12 @@ fn format(level: Level, event: &str, fields: &[(&str, &dyn Display)]) -> String 
     let mut line = format!("level={} event={event}", ["error", "warning", "info"][level as usize]);
     for (key, value) in fields {
         let value = value.to_string();
-        let plain = !value.is_empty() && !value.contains(|c: char| c.is_control() || c.is_whitespace() || "\"=\\".contains(c));
+        let plain = !value.is_empty()
+            && !value
+                .contains(|c: char| c.is_control() || c.is_whitespace() || "\"=\\".contains(c));
         // Writing to a string cannot fail.
-        let _ = if plain { write!(line, " {key}={value}") } else { write!(line, " {key}={value:?}") };
+        let _ =
+            if plain { write!(line, " {key}={value}") } else { write!(line, " {key}={value:?}") };
     }
     line
 }
@@ -62,8 +65,12 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_whatever_it_says() {
-        assert_eq!(format(Level::Info, "joined", &[("slot", &3), ("why", &"")]), "level=info event=joined slot=3 why=\"\"");
-        let line = format(Level::Error, "x", &[("a", &"two words"), ("b", &"line\nbreak \"q\" a=b")]);
+        assert_eq!(
+            format(Level::Info, "joined", &[("slot", &3), ("why", &"")]),
+            "level=info event=joined slot=3 why=\"\""
+        );
+        let line =
+            format(Level::Error, "x", &[("a", &"two words"), ("b", &"line\nbreak \"q\" a=b")]);
         assert_eq!(line, r#"level=error event=x a="two words" b="line\nbreak \"q\" a=b""#);
     }
 }

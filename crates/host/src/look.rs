@@ -34,7 +34,8 @@ impl Seen {
                 let new = census.carried_ever.saturating_sub(self.census.carried_ever);
                 let millis = since.map_or(0, |since| since.as_millis());
                 let rate = u128::from(new).saturating_mul(1000).checked_div(millis).unwrap_or(0);
-                *self = Self { census, rate: u64::try_from(rate).unwrap_or(u64::MAX), at: Some(now) };
+                *self =
+                    Self { census, rate: u64::try_from(rate).unwrap_or(u64::MAX), at: Some(now) };
             }
             Err(error) => {
                 log!(Error, "segment_unreadable", segment = name, why = error);

@@ -27,12 +27,16 @@ pub fn create(name: &str, config: &SegmentConfig) -> Result<OwnedFd> {
         Backing::Huge2M => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
         Backing::Huge1G => MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
     };
-    let memory = memfd_create(format!("ginnel-{name}"), MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge)
-        .with_context(|| format!("no memory of the kind {:?} on this kernel", config.memory))?;
+    let memory = memfd_create(
+        format!("ginnel-{name}"),
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge,
+    )
+    .with_context(|| format!("no memory of the kind {:?} on this kernel", config.memory))?;
     if let Some(page) = config.memory.huge_page() {
         // All at once: a huge page that is missing later is a SIGBUS in a guest.
-        let reserved = rustix::fs::ftruncate(&memory, config.size)
-            .and_then(|()| rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, config.size));
+        let reserved = rustix::fs::ftruncate(&memory, config.size).and_then(|()| {
+            rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, config.size)
+        });
         reserved.with_context(|| {
             let (pages, kib) = (config.size / page, page >> 10);
             format!(
@@ -87,7 +91,11 @@ mod tests {
 
     fn config() -> SegmentConfig {
         let toml = "[segment.a]\nsize = \"16M\"";
-        crate::config::Config::parse(toml, "t".as_ref()).expect("good").segments.remove("a").expect("there")
+        crate::config::Config::parse(toml, "t".as_ref())
+            .expect("good")
+            .segments
+            .remove("a")
+            .expect("there")
     }
 
     /// facts.md: "peers may resize the file: SIGBUS".
@@ -96,7 +104,11 @@ mod tests {
         let memory = create("a", &config()).expect("made");
         assert_eq!(rustix::fs::ftruncate(&memory, 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(&memory, 32 << 20), Err(Errno::PERM));
-        assert_eq!(fcntl_add_seals(&memory, SealFlags::WRITE), Err(Errno::PERM), "nor take the writing away");
+        assert_eq!(
+            fcntl_add_seals(&memory, SealFlags::WRITE),
+            Err(Errno::PERM),
+            "nor take the writing away"
+        );
         assert_eq!(adopt(&memory).expect("ours"), 16 << 20);
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         assert_eq!(Segment::open(path.as_ref()).expect("a segment").len(), 16 << 20);
@@ -105,9 +117,17 @@ mod tests {
 
     #[test]
     fn only_sealed_segments_are_adopted() {
-        let unsealed = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("made");
-        assert!(adopt(&unsealed).expect_err("unsealed").to_string().contains("size can be changed"));
-        assert!(adopt(dummy().expect("made")).expect_err("foreign").to_string().contains("which no segment has"));
+        let unsealed =
+            memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("made");
+        assert!(
+            adopt(&unsealed).expect_err("unsealed").to_string().contains("size can be changed")
+        );
+        assert!(
+            adopt(dummy().expect("made"))
+                .expect_err("foreign")
+                .to_string()
+                .contains("which no segment has")
+        );
         assert!(adopt(std::io::pipe().expect("a pipe").0).is_err());
     }
 
@@ -115,6 +135,9 @@ mod tests {
     fn huge_pages_that_are_missing_are_an_error_that_says_what_to_do() {
         let huge = SegmentConfig { memory: Backing::Huge2M, size: 1 << 40, ..config() };
         let error = format!("{:#}", create("a", &huge).expect_err("no host has that many"));
-        assert!(error.contains("needs 524288 huge pages of 2048 KiB") && error.contains("nr_hugepages"), "{error}");
+        assert!(
+            error.contains("needs 524288 huge pages of 2048 KiB") && error.contains("nr_hugepages"),
+            "{error}"
+        );
     }
 }

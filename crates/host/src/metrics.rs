@@ -71,10 +71,22 @@ impl Metrics {
             resident: Family::default(),
             registry: Registry::default(),
         };
-        registry.register("joins", "Virtual machines and host processes that joined", new.joins.clone());
-        registry.register("leaves", "Virtual machines and host processes that left", new.leaves.clone());
+        registry.register(
+            "joins",
+            "Virtual machines and host processes that joined",
+            new.joins.clone(),
+        );
+        registry.register(
+            "leaves",
+            "Virtual machines and host processes that left",
+            new.leaves.clone(),
+        );
         registry.register("refused_joins", "Joiners that were turned away", new.refused.clone());
-        registry.register("relayed_wakeups", "Wake-ups passed on between host processes and virtual machines", new.relayed.clone());
+        registry.register(
+            "relayed_wakeups",
+            "Wake-ups passed on between host processes and virtual machines",
+            new.relayed.clone(),
+        );
         registry.register_with_unit(
             "carried",
             "Bytes that connections carried in rings since the segment was made, as its peers have written there; never goes back, whatever they write",
@@ -105,7 +117,12 @@ impl Metrics {
         );
         registry.register("machines", "Virtual machines attached", new.machines.clone());
         registry.register("host_processes", "Host processes attached", new.processes.clone());
-        registry.register_with_unit("segment_size", "Size of the segment", Unit::Bytes, new.size.clone());
+        registry.register_with_unit(
+            "segment_size",
+            "Size of the segment",
+            Unit::Bytes,
+            new.size.clone(),
+        );
         registry.register_with_unit(
             "segment_resident",
             "Memory of the segment that is really taken",

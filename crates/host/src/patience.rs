@@ -41,7 +41,10 @@ impl Drop for Working {
 }
 
 fn set(every: Duration) {
-    let every = libc::timeval { tv_sec: 0, tv_usec: libc::suseconds_t::try_from(every.as_micros()).unwrap_or(0) };
+    let every = libc::timeval {
+        tv_sec: 0,
+        tv_usec: libc::suseconds_t::try_from(every.as_micros()).unwrap_or(0),
+    };
     let timer = libc::itimerval { it_interval: every, it_value: every };
     // SAFETY: the value is readable, and what was set before is not asked for.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };

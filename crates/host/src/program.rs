@@ -8,7 +8,10 @@ use std::process::ExitCode;
 
 /// Reads the configuration and does the program's work: 2 where the configuration is wrong, 1 where
 /// the work fails, and a line in the log that says why.
-pub fn run(config: Option<&Path>, work: impl FnOnce(Config) -> anyhow::Result<ExitCode>) -> ExitCode {
+pub fn run(
+    config: Option<&Path>,
+    work: impl FnOnce(Config) -> anyhow::Result<ExitCode>,
+) -> ExitCode {
     let config = match Config::load(config) {
         Ok(config) => config,
         Err(error) => {

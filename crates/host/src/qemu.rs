@@ -17,11 +17,19 @@ pub enum NoOptions {
 impl fmt::Display for NoOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Segment(name, known) => write!(f, "there is no segment {name}; the configuration has: {}", known.join(", ")),
-            Self::Slot(slot, most) => {
-                write!(f, "there is no slot {slot}: choose 1 to {most}, or raise `slots` in the configuration")
+            Self::Segment(name, known) => {
+                write!(f, "there is no segment {name}; the configuration has: {}", known.join(", "))
             }
-            Self::Blank(path) => write!(f, "{path}: a shell would take this path apart; choose a run_dir without blanks"),
+            Self::Slot(slot, most) => {
+                write!(
+                    f,
+                    "there is no slot {slot}: choose 1 to {most}, or raise `slots` in the configuration"
+                )
+            }
+            Self::Blank(path) => write!(
+                f,
+                "{path}: a shell would take this path apart; choose a run_dir without blanks"
+            ),
         }
     }
 }
@@ -36,9 +44,15 @@ impl std::error::Error for NoOptions {}
 ///
 /// # Errors
 /// [`NoOptions`].
-pub fn options(config: &Config, segment: &str, slot: u16, bus: Option<&str>) -> Result<Vec<[String; 2]>, NoOptions> {
+pub fn options(
+    config: &Config,
+    segment: &str,
+    slot: u16,
+    bus: Option<&str>,
+) -> Result<Vec<[String; 2]>, NoOptions> {
     let known = || config.segments.keys().cloned().collect();
-    let one = config.segments.get(segment).ok_or_else(|| NoOptions::Segment(segment.into(), known()))?;
+    let one =
+        config.segments.get(segment).ok_or_else(|| NoOptions::Segment(segment.into(), known()))?;
     if !(1..=one.machines).contains(&slot) {
         return Err(NoOptions::Slot(slot, one.machines));
     }
@@ -55,7 +69,8 @@ pub fn options(config: &Config, segment: &str, slot: u16, bus: Option<&str>) -> 
         None => {
             // Root ports must differ in chassis or slot; those without numbers of their own all
             // have 0.
-            let chassis = 200 + config.segments.keys().position(|name| name == segment).unwrap_or(0) % 56;
+            let chassis =
+                200 + config.segments.keys().position(|name| name == segment).unwrap_or(0) % 56;
             // A window that cannot lie below 4 GiB, where firmware marks all of the PCI space
             // uncached (MTRR). Only addresses are taken.
             let reserve = one.size.max(4 << 30) >> 20;
@@ -79,7 +94,9 @@ mod tests {
     use super::*;
 
     fn config(run_dir: &str) -> Config {
-        let toml = format!("run_dir = {run_dir:?}\n[segment.a]\n[segment.b]\nsize = \"64M\"\nslots = 2\nvectors = 3\n");
+        let toml = format!(
+            "run_dir = {run_dir:?}\n[segment.a]\n[segment.b]\nsize = \"64M\"\nslots = 2\nvectors = 3\n"
+        );
         Config::parse(&toml, "t".as_ref()).expect("good")
     }
 
@@ -100,14 +117,23 @@ mod tests {
         );
         let plain = lines(&config("/run/g,h"), 1, Some("pci.0")).expect("good");
         assert_eq!(plain[0], "-chardev socket,id=ginnel-b,path=/run/g,,h/b/1.sock");
-        assert_eq!(plain[1], "-device ivshmem-doorbell,id=ginnel-b-device,bus=pci.0,chardev=ginnel-b,vectors=3");
+        assert_eq!(
+            plain[1],
+            "-device ivshmem-doorbell,id=ginnel-b-device,bus=pci.0,chardev=ginnel-b,vectors=3"
+        );
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        assert!(lines(&config("/run/g"), 3, None).expect_err("two slots").contains("choose 1 to 2"));
+        assert!(
+            lines(&config("/run/g"), 3, None).expect_err("two slots").contains("choose 1 to 2")
+        );
         assert!(lines(&config("/run/g"), 0, None).expect_err("the host").contains("choose 1 to 2"));
-        assert!(lines(&config("/run/a b"), 1, None).expect_err("a blank").contains("run_dir without blanks"));
+        assert!(
+            lines(&config("/run/a b"), 1, None)
+                .expect_err("a blank")
+                .contains("run_dir without blanks")
+        );
         let none = options(&config("/run/g"), "c", 1, None).expect_err("no such segment");
         assert_eq!(none.to_string(), "there is no segment c; the configuration has: a, b");
     }

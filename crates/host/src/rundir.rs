@@ -7,7 +7,10 @@
 //! one of those can put another in its place.
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat, open, openat, statat};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat, open,
+    openat, statat,
+};
 use rustix::io::Errno;
 use std::fs::DirBuilder;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,8 +21,13 @@ use std::path::{Path, PathBuf};
 const OTHERS_WRITE: u32 = 0o022;
 /// In a directory that everybody may write into: only a file's owner may remove it.
 const STICKY: u32 = 0o1000;
-const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
-const LOCK: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+const LOCK: OFlags = OFlags::RDWR
+    .union(OFlags::CREATE)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 
 /// The daemon's directory, found to be its own.
 #[derive(Debug)]
@@ -35,7 +43,9 @@ impl RunDir {
     /// # Errors
     /// What is wrong with it, and what to do.
     pub fn open(path: &Path) -> Result<Self> {
-        let help = || format!("{}: cannot be used; choose another directory with `run_dir`", path.display());
+        let help = || {
+            format!("{}: cannot be used; choose another directory with `run_dir`", path.display())
+        };
         let parent = path.parent().with_context(help)?;
         DirBuilder::new().recursive(true).mode(0o755).create(parent).with_context(help)?;
         let path = without_links(path).with_context(help)?;
@@ -65,16 +75,28 @@ impl RunDir {
     /// If another has it, or the file is not this user's.
     pub fn lock(&self, name: &str) -> Result<OwnedFd> {
         let path = self.path.join(name);
-        let help = || format!("{}: cannot be used as a lock; remove it, or choose another `run_dir`", path.display());
-        let lock = openat(&self.directory, name, LOCK, Mode::from_raw_mode(0o600)).with_context(help)?;
+        let help = || {
+            format!(
+                "{}: cannot be used as a lock; remove it, or choose another `run_dir`",
+                path.display()
+            )
+        };
+        let lock =
+            openat(&self.directory, name, LOCK, Mode::from_raw_mode(0o600)).with_context(help)?;
         let stat = fstat(&lock)?;
-        ensure!(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_ours(&stat), help());
+        ensure!(
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_ours(&stat),
+            help()
+        );
         if let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             let mut text = [0; 16];
             let len = rustix::io::pread(&lock, &mut text, 0).unwrap_or(0);
             let pid = String::from_utf8_lossy(&text[..len]);
             let directory = self.path.display();
-            bail!("another ginneld (process {}) serves {directory}: stop it, or choose another `run_dir` ({errno})", pid.trim());
+            bail!(
+                "another ginneld (process {}) serves {directory}: stop it, or choose another `run_dir` ({errno})",
+                pid.trim()
+            );
         }
         // Releases before this one let everybody read it.
         fchmod(&lock, Mode::from_raw_mode(0o600)).with_context(help)?;
@@ -95,7 +117,9 @@ pub fn is_trusted(path: &Path) -> bool {
     };
     look().is_ok_and(|(above, own)| {
         let directory = FileType::from_raw_mode(own.st_mode) == FileType::Directory;
-        directory && own.st_mode & OTHERS_WRITE == 0 && (is_ours(&own) || above.st_mode & OTHERS_WRITE == 0)
+        directory
+            && own.st_mode & OTHERS_WRITE == 0
+            && (is_ours(&own) || above.st_mode & OTHERS_WRITE == 0)
     })
 }
 
@@ -106,11 +130,14 @@ fn is_ours(stat: &Stat) -> bool {
 /// Follows the links in a path, once: those above it, which lie where nobody else can change them,
 /// and a last one of this user's or root's.
 fn without_links(path: &Path) -> Result<PathBuf> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no directory for sockets") };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        bail!("it is no directory for sockets")
+    };
     let plain = parent.canonicalize()?.join(name);
     check_above(parent)?;
-    let link =
-        rustix::fs::lstat(&plain).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && is_ours(&stat));
+    let link = rustix::fs::lstat(&plain).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && is_ours(&stat)
+    });
     Ok(if link { plain.canonicalize()? } else { plain })
 }
 
@@ -120,8 +147,10 @@ fn above(path: &Path) -> Result<(OwnedFd, PathBuf)> {
         bail!("{}: no directory for sockets", path.display())
     };
     check_above(parent)?;
-    let help = || format!("{}: cannot be used; choose another directory with `run_dir`", path.display());
-    let above = open(parent, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).with_context(help)?;
+    let help =
+        || format!("{}: cannot be used; choose another directory with `run_dir`", path.display());
+    let above = open(parent, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .with_context(help)?;
     Ok((above, name.into()))
 }
 
@@ -144,7 +173,8 @@ fn check_above(path: &Path) -> Result<()> {
 }
 
 fn make_directory(above: impl AsFd, name: &Path, path: &Path) -> Result<OwnedFd> {
-    let help = || format!("{}: cannot be used; choose another directory with `run_dir`", path.display());
+    let help =
+        || format!("{}: cannot be used; choose another directory with `run_dir`", path.display());
     match mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno).with_context(help),
@@ -180,7 +210,11 @@ mod tests {
         let (_directory, path) = place();
         let first = RunDir::open(&path).expect("made");
         let held = first.lock("lock").expect("free");
-        assert_eq!(fs::metadata(path.join("lock")).expect("there").mode() & 0o777, 0o600, "nobody else can hold it");
+        assert_eq!(
+            fs::metadata(path.join("lock")).expect("there").mode() & 0o777,
+            0o600,
+            "nobody else can hold it"
+        );
         let again = RunDir::open(&path).expect("there");
         let error = again.lock("lock").expect_err("taken").to_string();
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
@@ -195,7 +229,10 @@ mod tests {
         for mode in [0o777, 0o775, 0o757, 0o1777] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).expect("set");
             let error = RunDir::open(&path).expect_err("refused").to_string();
-            assert!(error.contains(&format!("mode {mode:o}")) && error.contains("run_dir"), "{error}");
+            assert!(
+                error.contains(&format!("mode {mode:o}")) && error.contains("run_dir"),
+                "{error}"
+            );
             assert!(!is_trusted(&path));
         }
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("set");
@@ -226,7 +263,10 @@ mod tests {
         std::os::unix::fs::chown(&path, Some(65534), None).expect("given away");
         let error = RunDir::open(&path).expect_err("refused").to_string();
         assert!(error.contains("belongs to user 65534"), "{error}");
-        assert!(is_trusted(&path), "root gave the daemon's user a place where nobody else could have made one");
+        assert!(
+            is_trusted(&path),
+            "root gave the daemon's user a place where nobody else could have made one"
+        );
         fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).expect("set");
         assert!(!is_trusted(&path), "anybody may have made it there");
     }
@@ -242,7 +282,10 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).expect("there"), "precious");
         let link = directory.path().join("link");
         symlink(&path, &link).expect("made");
-        assert_eq!(RunDir::open(&link).expect("our own").path(), path.canonicalize().expect("there"));
+        assert_eq!(
+            RunDir::open(&link).expect("our own").path(),
+            path.canonicalize().expect("there")
+        );
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::lchown(&link, Some(65534), None).expect("given away");
             RunDir::open(&link).expect_err("another's link");

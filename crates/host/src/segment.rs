@@ -86,9 +86,15 @@ impl Segment {
     ///
     /// # Errors
     /// What failed.
-    pub fn new(name: &str, config: &SegmentConfig, kept: &mut Kept, store: &mut Store) -> Result<Self> {
+    pub fn new(
+        name: &str,
+        config: &SegmentConfig,
+        kept: &mut Kept,
+        store: &mut Store,
+    ) -> Result<Self> {
         let mut config = config.clone();
-        let attached = kept.keys().any(|key| matches!(key, Name::Connection(segment, _) if segment == name));
+        let attached =
+            kept.keys().any(|key| matches!(key, Name::Connection(segment, _) if segment == name));
         let memory = Self::take_memory(name, &mut config, attached, kept, store)?;
         let table = PeerTable::map(std::os::fd::AsFd::as_fd(&memory))?;
         let mut bells = Vec::new();
@@ -111,7 +117,9 @@ impl Segment {
         table.set_geometry(Geometry { machines: config.machines, vectors: config.vectors })?;
         // The generations alone come from what peers can write. They are hints wherever they are
         // read, and only count on from here.
-        let presences = (0..=config.machines).map(|peer| (peer, Presence { attached: false, ..table.presence(peer) })).collect();
+        let presences = (0..=config.machines)
+            .map(|peer| (peer, Presence { attached: false, ..table.presence(peer) }))
+            .collect();
         Ok(Self {
             name: name.to_owned(),
             config,
@@ -132,19 +140,31 @@ impl Segment {
         kept: &mut Kept,
         store: &mut Store,
     ) -> Result<Arc<OwnedFd>> {
-        let key = kept.keys().find(|key| matches!(key, Name::Memory(segment, _) if segment == name)).cloned();
-        if let Some((key, memory)) = key.and_then(|key| kept.remove(&key).map(|memory| (key, memory))) {
-            let version = if let Name::Memory(_, Some(version)) = key { version } else { UNRECORDED };
+        let key = kept
+            .keys()
+            .find(|key| matches!(key, Name::Memory(segment, _) if segment == name))
+            .cloned();
+        if let Some((key, memory)) =
+            key.and_then(|key| kept.remove(&key).map(|memory| (key, memory)))
+        {
+            let version =
+                if let Name::Memory(_, Some(version)) = key { version } else { UNRECORDED };
             // What machines have mapped stays as it is, whatever the configuration says by now.
             let bells = || {
                 kept.keys().filter_map(|key| {
-                    if let Name::Bell(segment, peer, vector) = key { (segment == name).then_some((*peer, *vector)) } else { None }
+                    if let Name::Bell(segment, peer, vector) = key {
+                        (segment == name).then_some((*peer, *vector))
+                    } else {
+                        None
+                    }
                 })
             };
-            let (machines, vectors) = (bells().map(|bell| bell.0).max(), bells().map(|bell| bell.1 + 1).max());
+            let (machines, vectors) =
+                (bells().map(|bell| bell.0).max(), bells().map(|bell| bell.1 + 1).max());
             match (memory::adopt(&memory), machines, vectors) {
                 (Ok(size), Some(machines), Some(vectors)) => {
-                    let configured = (size, machines, vectors) == (config.size, config.machines, config.vectors);
+                    let configured =
+                        (size, machines, vectors) == (config.size, config.machines, config.vectors);
                     let same = configured && version == VERSION;
                     if same || attached {
                         say_kept(name, version, (!configured).then_some((size, machines, vectors)));
@@ -158,11 +178,21 @@ impl Segment {
                         why = "size, slots, vectors or the release were changed and no machine is attached"
                     );
                 }
-                (Err(error), ..) => log!(Error, "kept_memory_unusable", segment = name, why = format!("{error:#}")),
-                _ => log!(Error, "kept_memory_unusable", segment = name, why = "no doorbells were kept with it"),
+                (Err(error), ..) => {
+                    log!(Error, "kept_memory_unusable", segment = name, why = format!("{error:#}"))
+                }
+                _ => log!(
+                    Error,
+                    "kept_memory_unusable",
+                    segment = name,
+                    why = "no doorbells were kept with it"
+                ),
             }
-            let stale: Vec<Name> =
-                kept.keys().filter(|key| matches!(key, Name::Bell(segment, ..) if segment == name)).cloned().collect();
+            let stale: Vec<Name> = kept
+                .keys()
+                .filter(|key| matches!(key, Name::Bell(segment, ..) if segment == name))
+                .cloned()
+                .collect();
             for key in stale.iter().chain([&key]) {
                 kept.remove(key);
                 store.forget(key);
@@ -223,7 +253,9 @@ impl Segment {
     /// not, so that nobody need be told later.
     #[must_use]
     pub fn welcome(&self, peer: u16) -> Outbox {
-        let others = (0..=self.config.machines).filter(|&other| other != peer).map(|other| (other, self.bells(other)));
+        let others = (0..=self.config.machines)
+            .filter(|&other| other != peer)
+            .map(|other| (other, self.bells(other)));
         Outbox::welcome(peer, &self.memory, others, self.bells(peer))
     }
 

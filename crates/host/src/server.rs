@@ -67,7 +67,9 @@ impl Source {
         use epoll::EventFlags as E;
         match self {
             Self::Relay { .. } | Self::HostBell { .. } => E::IN | E::ET,
-            Self::Joiner(joiner) if !joiner.outbox.is_empty() && !joiner.crowded => E::IN | E::RDHUP | E::OUT,
+            Self::Joiner(joiner) if !joiner.outbox.is_empty() && !joiner.crowded => {
+                E::IN | E::RDHUP | E::OUT
+            }
             Self::Joiner(_) => E::IN | E::RDHUP,
             Self::Web(visitor) if visitor.answers() => E::OUT,
             _ => E::IN,
@@ -131,8 +133,12 @@ impl Server {
             segments.push(made.with_context(|| format!("segment {name}"))?);
             run_dir.make_segment(name)?;
         }
-        let places =
-            segments.iter().map(|segment| usize::from(segment.config.machines) + usize::from(segment.config.processes)).sum();
+        let places = segments
+            .iter()
+            .map(|segment| {
+                usize::from(segment.config.machines) + usize::from(segment.config.processes)
+            })
+            .sum();
         let mut server = Self {
             segments,
             sources: BTreeMap::new(),
@@ -155,7 +161,12 @@ impl Server {
         };
         server.open(&mut kept)?;
         for name in kept.into_keys() {
-            log!(Warning, "not_taken_over", kept = name, why = "the configuration no longer has it");
+            log!(
+                Warning,
+                "not_taken_over",
+                kept = name,
+                why = "the configuration no longer has it"
+            );
             server.store.forget(&name);
         }
         // Systemd counts us as started only once it has everything: killed from here on, we lose
@@ -193,7 +204,8 @@ impl Server {
     }
 
     fn open_segment(&mut self, index: usize, kept: &mut Kept) -> Result<()> {
-        let (name, machines) = (self.segments[index].name.clone(), self.segments[index].config.machines);
+        let (name, machines) =
+            (self.segments[index].name.clone(), self.segments[index].config.machines);
         for (vector, bell) in (0..).zip(self.segments[index].bells(0).to_vec()) {
             self.add(Source::HostBell { segment: index, vector, bell })?;
         }
@@ -208,15 +220,16 @@ impl Server {
         for peer in 0..=machines {
             let key = Name::Listener(name.clone(), peer);
             let path = self.config.socket(&name, peer);
-            let socket = match kept.remove(&key).filter(|socket| sockets::is_bound_to(socket, &path)) {
-                Some(socket) => Arc::new(socket),
-                None => {
-                    self.store.forget(&key);
-                    let socket = Arc::new(sockets::listen(&path)?);
-                    self.store.keep(&key, &socket);
-                    socket
-                }
-            };
+            let socket =
+                match kept.remove(&key).filter(|socket| sockets::is_bound_to(socket, &path)) {
+                    Some(socket) => Arc::new(socket),
+                    None => {
+                        self.store.forget(&key);
+                        let socket = Arc::new(sockets::listen(&path)?);
+                        self.store.keep(&key, &socket);
+                        socket
+                    }
+                };
             self.add(Source::Door { segment: index, peer, socket })?;
         }
         Ok(())
@@ -225,7 +238,12 @@ impl Server {
     pub(crate) fn add(&mut self, source: Source) -> Result<u64> {
         let token = self.next;
         self.next += 1;
-        epoll::add(&self.epoll, source.descriptor(), epoll::EventData::new_u64(token), source.events())?;
+        epoll::add(
+            &self.epoll,
+            source.descriptor(),
+            epoll::EventData::new_u64(token),
+            source.events(),
+        )?;
         self.sources.insert(token, source);
         Ok(token)
     }
@@ -257,7 +275,12 @@ impl Server {
     /// Waits for what the source now wants.
     pub(crate) fn rearm(&mut self, token: u64) {
         if let Some(source) = self.sources.get(&token)
-            && let Err(errno) = epoll::modify(&self.epoll, source.descriptor(), epoll::EventData::new_u64(token), source.events())
+            && let Err(errno) = epoll::modify(
+                &self.epoll,
+                source.descriptor(),
+                epoll::EventData::new_u64(token),
+                source.events(),
+            )
         {
             log!(Error, "epoll", why = errno);
         }
@@ -294,7 +317,12 @@ impl Server {
         if let Some((_, doors)) = self.paused.take_if(|(until, _)| *until <= Instant::now()) {
             for token in doors {
                 let source = &self.sources[&token];
-                let _ = epoll::add(&self.epoll, source.descriptor(), epoll::EventData::new_u64(token), source.events());
+                let _ = epoll::add(
+                    &self.epoll,
+                    source.descriptor(),
+                    epoll::EventData::new_u64(token),
+                    source.events(),
+                );
             }
         }
     }
@@ -313,7 +341,11 @@ impl Server {
             let restless = !told || visitors || self.paused.is_some() || unread;
             let pause = self.page_at.is_some().then_some(&web::PAUSE);
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), if restless { Some(&TICK) } else { pause }) {
+            match epoll::wait(
+                &self.epoll,
+                spare_capacity(&mut events),
+                if restless { Some(&TICK) } else { pause },
+            ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("wait for events"),
             }
@@ -342,8 +374,12 @@ impl Server {
             Some(Source::Signal(_)) => self.ended = true,
             Some(Source::Door { segment, peer, .. }) => self.arrive(*segment, *peer, token),
             Some(Source::Joiner(_)) => self.attend(token, flags),
-            Some(Source::Relay { segment, peer, vector, bell }) => self.relay_to_machine(*segment, *peer, *vector, &bell.clone()),
-            Some(Source::HostBell { segment, vector, bell }) => self.relay_to_host(*segment, *vector, &bell.clone()),
+            Some(Source::Relay { segment, peer, vector, bell }) => {
+                self.relay_to_machine(*segment, *peer, *vector, &bell.clone())
+            }
+            Some(Source::HostBell { segment, vector, bell }) => {
+                self.relay_to_host(*segment, *vector, &bell.clone())
+            }
             Some(Source::WebDoor(_)) => self.visit(token),
             Some(Source::Web(_)) => self.serve(token),
             // Taken out earlier in the same round.
@@ -360,7 +396,10 @@ mod tests {
     #[test]
     fn where_one_source_cannot_be_added_none_stays() {
         let directory = tempfile::tempdir().expect("a directory");
-        let toml = format!("run_dir = {:?}\nstatus = \"off\"\n[segment.t]\nsize = \"16M\"", directory.path().join("run"));
+        let toml = format!(
+            "run_dir = {:?}\nstatus = \"off\"\n[segment.t]\nsize = \"16M\"",
+            directory.path().join("run")
+        );
         let config = Config::parse(&toml, "t".as_ref()).expect("good");
         let mut server = Server::new(config).expect("made");
         let before = server.sources.len();
@@ -370,6 +409,9 @@ mod tests {
         let file = std::fs::File::create(directory.path().join("file")).expect("made");
         server.add_all([bell(), bell(), file.into()].map(relay).into_iter()).expect_err("a file");
         assert_eq!(server.sources.len(), before);
-        assert_eq!(server.add_all([bell(), bell()].map(relay).into_iter()).expect("added").len(), 2);
+        assert_eq!(
+            server.add_all([bell(), bell()].map(relay).into_iter()).expect("added").len(),
+            2
+        );
     }
 }

@@ -28,7 +28,9 @@ pub fn listen(path: &Path) -> Result<OwnedFd> {
         fs::set_permissions(path, Permissions::from_mode(0o666))?;
         Ok(listener.into())
     };
-    make().with_context(|| format!("{}: listen (a socket's path has at most 107 bytes)", path.display()))
+    make().with_context(|| {
+        format!("{}: listen (a socket's path has at most 107 bytes)", path.display())
+    })
 }
 
 /// Nobody has a descriptor to give to the daemon: where the kernel knows the option (Linux 6.16,
@@ -37,13 +39,26 @@ fn refuse_descriptors(listener: impl AsFd) {
     const SO_PASSRIGHTS: libc::c_int = 83;
     let (off, len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: one int is readable. What the kernel does not know it refuses.
-    unsafe { libc::setsockopt(listener.as_fd().as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), len) };
+    unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            len,
+        )
+    };
 }
 
 /// Does this socket, of an earlier instance, listen at `path`, and is the path still there?
 pub fn is_bound_to(socket: impl AsFd, path: &Path) -> bool {
-    let bound = rustix::net::getsockname(socket).ok().and_then(|address| SocketAddrUnix::try_from(address).ok());
-    path.exists() && bound.is_some_and(|address| address.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
+    let bound = rustix::net::getsockname(socket)
+        .ok()
+        .and_then(|address| SocketAddrUnix::try_from(address).ok());
+    path.exists()
+        && bound.is_some_and(|address| {
+            address.path_bytes() == Some(path.as_os_str().as_encoded_bytes())
+        })
 }
 
 /// How far a machine's setup has come: noted in the socket itself, so that the next instance can
@@ -71,7 +86,11 @@ pub fn note_setup(socket: impl AsFd, setup: Setup) {
 
 /// What was noted.
 pub fn setup(socket: impl AsFd) -> Setup {
-    match rustix::net::sockopt::socket_timeout(socket, Timeout::Recv).ok().flatten().map(|limit| limit.as_secs()) {
+    match rustix::net::sockopt::socket_timeout(socket, Timeout::Recv)
+        .ok()
+        .flatten()
+        .map(|limit| limit.as_secs())
+    {
         None => Setup::Unsent,
         Some(1) => Setup::Begun,
         Some(_) => Setup::Sent,

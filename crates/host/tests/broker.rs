@@ -62,7 +62,10 @@ impl Asker {
 
     pub fn waits(&self) {
         let until = Instant::now() + PATIENCE;
-        while !matches!(hear(self.0.0), Heard::Answer(Answer { verdict: Verdict::Waits, .. }, Beside { memory: None, .. })) {
+        while !matches!(
+            hear(self.0.0),
+            Heard::Answer(Answer { verdict: Verdict::Waits, .. }, Beside { memory: None, .. })
+        ) {
             assert!(Instant::now() < until, "no answer");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -103,7 +106,8 @@ fn two_processes_get_one_memory_and_others_none() {
     assert_eq!((told.verdict, told_first.verdict), (Verdict::Meet, Verdict::Meet));
     assert_eq!((told_first.number, told.number, told_first.side, told.side), (7, 9, 0, 1));
     assert_eq!((told.pair, told.meeting), (told_first.pair, told_first.meeting));
-    let segments = [memory, memory_first].map(|memory| Segment::of_pair(memory.expect("beside it").0).expect("a segment"));
+    let segments = [memory, memory_first]
+        .map(|memory| Segment::of_pair(memory.expect("beside it").0).expect("a segment"));
     assert_eq!(segments[0].id(), segments[1].id());
     for verdict in [stranger.verdict(), stranger.verdict()] {
         assert_eq!(verdict, Verdict::Nobody);
@@ -127,7 +131,10 @@ fn two_processes_get_one_memory_and_others_none() {
     second.waits();
     first.hand_in(&server, false, 13);
     let (told, memory) = second.answer();
-    assert!(memory.is_some() && told.pair != again.pair && first.answer().1.is_some(), "a pair anew");
+    assert!(
+        memory.is_some() && told.pair != again.pair && first.answer().1.is_some(),
+        "a pair anew"
+    );
     drop(second);
     let (ended, _) = first.answer();
     assert_eq!((ended.verdict, ended.pair), (Verdict::Ended, told.pair));
@@ -146,7 +153,12 @@ fn a_broker_in_a_pid_namespace_of_its_own_makes_pairs() {
     first.hand_in(&client, true, 1);
     first.waits();
     second.hand_in(&server, false, 2);
-    assert_eq!((first.verdict(), second.verdict()), (Verdict::Meet, Verdict::Meet), "{}", broker.log());
+    assert_eq!(
+        (first.verdict(), second.verdict()),
+        (Verdict::Meet, Verdict::Meet),
+        "{}",
+        broker.log()
+    );
 }
 
 /// With the memory each gets its ends of the pair's lines, in one order: what one writes the other
@@ -176,7 +188,10 @@ fn both_get_the_ends_of_the_pairs_lines() {
             assert_eq!((other.read(&mut byte).expect("there"), byte[0]), (1, number));
             std::mem::swap(&mut one, &mut other);
         }
-        assert_eq!(other.read(&mut [0]).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
+        assert_eq!(
+            other.read(&mut [0]).map_err(|error| error.kind()),
+            Err(std::io::ErrorKind::WouldBlock)
+        );
         drop(one);
         assert_eq!(other.read(&mut [0]).expect("its end"), 0);
     }
@@ -220,8 +235,18 @@ fn a_network_of_ones_own_proves_nothing() {
     victim.hand_in(&server, false, 1);
     victim.waits();
     let mut forger = std::process::Command::new("setpriv");
-    forger.args(["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Urn", "sh", "-c"]);
-    forger.args(["ip link set lo up; exec \"$@\"", "sh", PYTHON, "-c", FORGER]).arg(broker.socket());
+    forger.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "unshare",
+        "-Urn",
+        "sh",
+        "-c",
+    ]);
+    forger
+        .args(["ip link set lo up; exec \"$@\"", "sh", PYTHON, "-c", FORGER])
+        .arg(broker.socket());
     forger.args([numbers.sent.to_string(), numbers.received.to_string()]);
     let mut forger = forger.stdout(std::process::Stdio::piped()).spawn().expect("it runs");
     let mut heard = BufReader::new(forger.stdout.take().expect("piped")).lines();
@@ -280,13 +305,21 @@ fn limits_are_told_and_are_each_users_own() {
     servers[1].hand_in(&accepts, false, 1);
     servers[1].waits();
     let as_nobody = std::thread::spawn(move || {
-        set_thread_res_uid(rustix::process::Uid::ROOT, rustix::process::Uid::from_raw(NOBODY), rustix::process::Uid::ROOT)
-            .expect("this thread's");
+        set_thread_res_uid(
+            rustix::process::Uid::ROOT,
+            rustix::process::Uid::from_raw(NOBODY),
+            rustix::process::Uid::ROOT,
+        )
+        .expect("this thread's");
         let other = Asker(connect(&path).expect("it listens"));
         other.hand_in(&connects, true, 3);
         other.verdict()
     });
-    assert_eq!(as_nobody.join().expect("it asked"), Verdict::Meet, "another user has pairs of his own");
+    assert_eq!(
+        as_nobody.join().expect("it asked"),
+        Verdict::Meet,
+        "another user has pairs of his own"
+    );
     // So many of one user's processes; the next is told so.
     let mut many: Vec<Asker> = Vec::new();
     while many.len() < 300 {
@@ -322,7 +355,8 @@ fn nobody_waits_for_anothers_close() {
     let mut kept = Vec::new();
     for _ in 0..8 {
         let (client, server) = pair();
-        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::from_secs(30))).expect("set");
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::from_secs(30)))
+            .expect("set");
         client.set_nonblocking(true).expect("set");
         while (&client).write(&[0; 65536]).is_ok() {}
         let asker = Asker::new(&broker);
@@ -368,7 +402,10 @@ fn who_has_not_read_all_hears_once_it_has() {
     let (ended, _) = first.answer();
     assert_eq!((ended.verdict, ended.pair), (Verdict::Ended, told.pair));
     let heard = [second.answer().0, second.answer().0];
-    assert_eq!(heard.map(|answer| (answer.number, answer.verdict)), [(4, Verdict::Unreadable), (5, Verdict::Nobody)]);
+    assert_eq!(
+        heard.map(|answer| (answer.number, answer.verdict)),
+        [(4, Verdict::Unreadable), (5, Verdict::Nobody)]
+    );
 }
 
 /// Nothing is left to whoever takes the process over.
@@ -378,7 +415,8 @@ fn its_rights_are_given_up() {
         return;
     }
     let broker = Broker::start("");
-    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("it runs");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("it runs");
     for name in ["CapPrm:", "CapEff:", "CapInh:"] {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line").trim();
         assert_eq!(u64::from_str_radix(line, 16), Ok(0), "{name} {status}");

@@ -34,7 +34,9 @@ fn a_broker_takes_little_memory() {
 #[test]
 fn at_its_memory_limit_a_broker_makes_no_pairs() {
     let name = "at_its_memory_limit_a_broker_makes_no_pairs";
-    let Some(limit) = possible(name).then(|| MemoryLimit::new(name, 64 << 20)).flatten() else { return };
+    let Some(limit) = possible(name).then(|| MemoryLimit::new(name, 64 << 20)).flatten() else {
+        return;
+    };
     let broker = Broker::start_within(&limit.enter(), "");
     let (first, second) = (Asker::new(&broker), Asker::new(&broker));
     let (client, server) = pair();
@@ -42,7 +44,9 @@ fn at_its_memory_limit_a_broker_makes_no_pairs() {
     let kept = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
     let [program, rest @ ..] = limit.enter();
     let mut fill = std::process::Command::new(program);
-    fill.args(rest).args(["dd", "if=/dev/zero", "bs=1M", "count=20"]).arg(format!("of={}", kept.path().display()));
+    fill.args(rest)
+        .args(["dd", "if=/dev/zero", "bs=1M", "count=20"])
+        .arg(format!("of={}", kept.path().display()));
     assert!(fill.stderr(std::process::Stdio::null()).status().expect("dd").success());
     first.hand_in(&server, false, 1);
     first.waits();
@@ -92,10 +96,14 @@ fn ask_as(user: u32, many: usize, broker: &Broker) -> (Vec<Asker>, bool) {
 #[test]
 fn at_its_memory_limit_a_broker_takes_no_more_processes() {
     let name = "at_its_memory_limit_a_broker_takes_no_more_processes";
-    let Some(limit) = possible(name).then(|| MemoryLimit::new(name, 48 << 20)).flatten() else { return };
+    let Some(limit) = possible(name).then(|| MemoryLimit::new(name, 48 << 20)).flatten() else {
+        return;
+    };
     let most = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: most.maximum, maximum: most.maximum }).expect("may be raised");
-    let (greedy, other) = (Broker::start_within(&limit.enter(), ""), Broker::start_within(&limit.enter(), ""));
+    setrlimit(Resource::Nofile, Rlimit { current: most.maximum, maximum: most.maximum })
+        .expect("may be raised");
+    let (greedy, other) =
+        (Broker::start_within(&limit.enter(), ""), Broker::start_within(&limit.enter(), ""));
     let (mut askers, mut turned_away) = (Vec::new(), false);
     for user in 1..20 {
         let (more, full) = ask_as(100_000 + user, 120, &greedy);

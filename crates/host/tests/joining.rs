@@ -57,7 +57,8 @@ fn who_came_and_left_is_said_in_the_segment_and_by_vector_0_and_by_no_message() 
 
 #[test]
 fn two_segments_have_nothing_in_common() {
-    let daemon = Daemon::alone(&format!("{SMALL}[segment.u]\nsize = \"16M\"\nslots = 3\nvectors = 2\n"));
+    let daemon =
+        Daemon::alone(&format!("{SMALL}[segment.u]\nsize = \"16M\"\nslots = 3\nvectors = 2\n"));
     let mut other = Client::connect(&daemon.path("run/u/1.sock")).expect("connected");
     other.settle(2, Instant::now() + common::PATIENCE).expect("a setup");
     let one = daemon.join(1);
@@ -78,19 +79,36 @@ fn assert_refused(client: &mut Client) {
     let mut text = [0; 8];
     rustix::io::pread(memory, &mut text, 0).expect("read");
     assert_eq!(&text, b"GINNELNO");
-    assert_eq!((client.peers().count(), client.receive()), (0, Ok(None)), "and the connection stays open");
+    assert_eq!(
+        (client.peers().count(), client.receive()),
+        (0, Ok(None)),
+        "and the connection stays open"
+    );
 }
 
 #[test]
 fn who_is_not_in_the_configuration_is_refused_with_a_reason() {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
-    let daemon = Daemon::alone(&format!("{SMALL}users = [{}]\n[segment.t.slot.2]\ngroups = [{gid}]\n", uid + 1));
+    let daemon = Daemon::alone(&format!(
+        "{SMALL}users = [{}]\n[segment.t.slot.2]\ngroups = [{gid}]\n",
+        uid + 1
+    ));
     assert_refused(&mut Client::connect(&daemon.socket(1)).expect("connected"));
     let line = daemon.wait_log("event=refused", 1);
-    assert!(line.contains(&format!("slot=1 pid={} uid={uid} reason=not_allowed", std::process::id())), "{line}");
+    assert!(
+        line.contains(&format!("slot=1 pid={} uid={uid} reason=not_allowed", std::process::id())),
+        "{line}"
+    );
     daemon.join(2);
-    assert_eq!(daemon.get("/metrics").1.matches("ginneld_refused_joins_total{segment=\"t\",kind=\"not_allowed\"} 1").count(), 1);
+    assert_eq!(
+        daemon
+            .get("/metrics")
+            .1
+            .matches("ginneld_refused_joins_total{segment=\"t\",kind=\"not_allowed\"} 1")
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -99,7 +117,11 @@ fn a_slot_has_one_machine_and_is_free_when_it_leaves() {
     let one = daemon.join(1);
     let mut second = Client::connect(&daemon.socket(1)).expect("connected");
     assert_refused(&mut second);
-    assert!(daemon.wait_log("event=refused", 1).contains(&format!("reason=slot_taken why=\"process {}", std::process::id())));
+    assert!(
+        daemon
+            .wait_log("event=refused", 1)
+            .contains(&format!("reason=slot_taken why=\"process {}", std::process::id()))
+    );
     one.ring(1, 1).expect("the first one is not disturbed");
     drop(one);
     daemon.wait_log("event=left", 1);
@@ -111,7 +133,8 @@ fn a_slot_has_one_machine_and_is_free_when_it_leaves() {
 fn joiners_that_do_not_read_hold_nobody_up() {
     let daemon = Daemon::alone("[segment.t]\nsize = \"16M\"\nslots = 40\nvectors = 16\n");
     // 656 doorbells each: more than a socket takes. Their setup is never read.
-    let silent: Vec<UnixStream> = (2..12).map(|slot| UnixStream::connect(daemon.socket(slot)).expect("connected")).collect();
+    let silent: Vec<UnixStream> =
+        (2..12).map(|slot| UnixStream::connect(daemon.socket(slot)).expect("connected")).collect();
     daemon.wait_log("event=joined", 10);
     let mut one = Client::connect(&daemon.socket(1)).expect("connected");
     one.settle(16, Instant::now() + common::PATIENCE).expect("a setup");
@@ -128,16 +151,22 @@ fn joiners_that_do_not_read_hold_nobody_up() {
 #[test]
 fn an_idle_daemon_sleeps() {
     let daemon = Daemon::alone("[segment.t]\nsize = \"16M\"\nslots = 40\nvectors = 16\n");
-    let _silent: Vec<UnixStream> =
-        [1, 2, 3, 1, 0].iter().map(|slot| UnixStream::connect(daemon.socket(*slot)).expect("connected")).collect();
+    let _silent: Vec<UnixStream> = [1, 2, 3, 1, 0]
+        .iter()
+        .map(|slot| UnixStream::connect(daemon.socket(*slot)).expect("connected"))
+        .collect();
     let mut machine = Client::connect(&daemon.socket(4)).expect("connected");
     machine.settle(16, Instant::now() + common::PATIENCE).expect("a setup");
     machine.ring(0, 3).expect("rung");
     machine.ring(2, 3).expect("rung");
     assert_eq!(daemon.slots(), [1, 2, 3, 4]);
     let switches = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("proc");
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a count");
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("proc");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .expect("a count");
         line.trim().parse::<u64>().expect("a number")
     };
     std::thread::sleep(Duration::from_millis(200));
@@ -152,7 +181,11 @@ fn one_that_speaks_is_let_go() {
     let mut talker = UnixStream::connect(daemon.socket(3)).expect("connected");
     talker.write_all(&[7; 100]).expect("written");
     assert!(daemon.wait_log("event=let_go", 1).contains("slot=3"));
-    assert_eq!(daemon.slots(), [3], "what it has not read keeps its place, so that it cannot come again for more");
+    assert_eq!(
+        daemon.slots(),
+        [3],
+        "what it has not read keeps its place, so that it cannot come again for more"
+    );
     let mut late = Client::over(talker);
     late.settle(2, Instant::now() + common::PATIENCE).expect("a setup");
     assert_eq!(late.receive(), Err(Error::Closed));
@@ -213,9 +246,17 @@ fn the_refused_are_kept_within_limits() {
     let daemon = Daemon::alone(SMALL);
     let _one = daemon.join(1);
     let before = daemon.descriptors();
-    let refused: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(daemon.socket(1)).expect("connected")).collect();
-    wait("all of them refused", || daemon.get("/metrics").1.contains("kind=\"slot_taken\"} 300").then_some(()));
-    assert!(daemon.descriptors() <= before + 64 + 2, "{} were open, now {}", before, daemon.descriptors());
+    let refused: Vec<UnixStream> =
+        (0..300).map(|_| UnixStream::connect(daemon.socket(1)).expect("connected")).collect();
+    wait("all of them refused", || {
+        daemon.get("/metrics").1.contains("kind=\"slot_taken\"} 300").then_some(())
+    });
+    assert!(
+        daemon.descriptors() <= before + 64 + 2,
+        "{} were open, now {}",
+        before,
+        daemon.descriptors()
+    );
     drop(refused);
     daemon.join(2);
 }
@@ -279,7 +320,10 @@ fn wake_ups_between_the_host_and_machines_are_relayed() {
     wait_rung(&second, 0, 1);
     assert!(!rung(&machine, 2, 0), "other vectors are not rung");
     let metrics = daemon.get("/metrics").1;
-    assert!(metrics.contains("relayed_wakeups_total{segment=\"t\",kind=\"to_machine\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("relayed_wakeups_total{segment=\"t\",kind=\"to_machine\"} 1"),
+        "{metrics}"
+    );
     assert_eq!(daemon.status()["processes"].as_array().map(Vec::len), Some(2));
 }
 
@@ -304,7 +348,10 @@ fn a_joiner_cannot_resize_the_memory() {
     let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(memory, hole, 0, 16 << 20).expect("a hole");
     let second = daemon.join(2);
-    assert_eq!(rustix::fs::fstat(second.memory().expect("memory")).expect("stat").st_size, 16 << 20);
+    assert_eq!(
+        rustix::fs::fstat(second.memory().expect("memory")).expect("stat").st_size,
+        16 << 20
+    );
 }
 
 #[test]
@@ -316,11 +363,16 @@ fn out_of_descriptors_nobody_is_closed_and_joiners_wait() {
         let limit = rustix::process::Rlimit { current: Some(most), maximum: Some(4096) };
         rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).expect("limited");
     };
-    let lowest_free = (0..).find(|fd| !std::path::Path::new(&format!("/proc/{}/fd/{fd}", daemon.pid())).exists());
+    let lowest_free =
+        (0..).find(|fd| !std::path::Path::new(&format!("/proc/{}/fd/{fd}", daemon.pid())).exists());
     limit(lowest_free.expect("a limit"));
     let mut two = Client::connect(&daemon.socket(2)).expect("connected");
     daemon.wait_log("event=cannot_accept", 1);
-    assert_eq!(two.settle(2, Instant::now() + Duration::from_millis(100)), Err(Error::Timeout), "neither served nor closed");
+    assert_eq!(
+        two.settle(2, Instant::now() + Duration::from_millis(100)),
+        Err(Error::Timeout),
+        "neither served nor closed"
+    );
     limit(4096);
     two.settle(2, Instant::now() + common::PATIENCE).expect("a setup");
     one.ring(2, 1).expect("rung");
@@ -334,12 +386,25 @@ fn the_pages_and_slow_visitors() {
     let slow: Vec<_> = (0..10).map(|_| daemon.visit()).collect();
     let (head, page) = daemon.get("/");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/html"), "{head}");
-    assert!(head.contains("default-src 'none'") && page.contains("Segment</span> t</h2>") && page.contains("of 3 slots"), "{page}");
+    assert!(
+        head.contains("default-src 'none'")
+            && page.contains("Segment</span> t</h2>")
+            && page.contains("of 3 slots"),
+        "{page}"
+    );
     let (head, metrics) = daemon.get("/metrics");
     assert!(head.contains("application/openmetrics-text"), "{head}");
-    assert!(metrics.contains("ginneld_machines{segment=\"t\"} 1\n") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(
+        metrics.contains("ginneld_machines{segment=\"t\"} 1\n") && metrics.ends_with("# EOF\n"),
+        "{metrics}"
+    );
     assert!(daemon.get("/other").0.starts_with("HTTP/1.1 404"));
-    assert!(daemon.ask(b"GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n").0.starts_with("HTTP/1.1 421"));
+    assert!(
+        daemon
+            .ask(b"GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n")
+            .0
+            .starts_with("HTTP/1.1 421")
+    );
     assert!(daemon.ask(b"POST / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
     let mut endless = daemon.visit();
     while endless.write_all(&[b'x'; 4096]).is_ok() {}
@@ -352,13 +417,23 @@ fn a_bad_configuration_and_a_taken_directory_are_said_plainly() {
     let daemon = Daemon::alone(SMALL);
     let start = || {
         let mut command = std::process::Command::new(crate::ginneld());
-        let output = command.arg("--config").arg(daemon.path("ginneld.toml")).output().expect("ginneld starts");
+        let output = command
+            .arg("--config")
+            .arg(daemon.path("ginneld.toml"))
+            .output()
+            .expect("ginneld starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, said) = start();
-    assert!(code == Some(1) && said.contains(&format!("another ginneld (process {})", daemon.pid())), "{said}");
+    assert!(
+        code == Some(1) && said.contains(&format!("another ginneld (process {})", daemon.pid())),
+        "{said}"
+    );
     daemon.configure("[segment.t]\nslots = 0");
     let (code, said) = start();
-    assert!(code == Some(2) && said.contains("ginneld.toml:4: segment.t.slots: must be 1 to 254"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("ginneld.toml:4: segment.t.slots: must be 1 to 254"),
+        "{said}"
+    );
     assert_eq!(daemon.stop(), Some(0));
 }

@@ -17,6 +17,7 @@ use std::sync::LazyLock;
 
 /// The release build's `ginneld`, as users have it.
 fn ginneld() -> &'static str {
-    static PROGRAM: LazyLock<String> = LazyLock::new(|| ginnel_tests::build::release_dir().join("ginneld").display().to_string());
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| ginnel_tests::build::release_dir().join("ginneld").display().to_string());
     &PROGRAM
 }

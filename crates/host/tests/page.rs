@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// A sample of /metrics for segment `t`.
 fn metric(daemon: &Daemon, name: &str) -> u64 {
     let text = daemon.get("/metrics").1;
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("ginneld_{name}{{segment=\"t\"}} ")));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("ginneld_{name}{{segment=\"t\"}} ")));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
 }
 
@@ -31,10 +33,19 @@ fn connections_and_bytes_are_counted_from_what_the_peers_wrote() {
     let first = connect(&segment, [1, 2], [1000, 200]);
     let second = connect(&segment, [2, 0], [30, 4]);
     wait_metric(&daemon, "connections", 2);
-    assert_eq!((metric(&daemon, "open_connections_carried_bytes"), metric(&daemon, "carried_bytes_total")), (1234, 1234));
+    assert_eq!(
+        (metric(&daemon, "open_connections_carried_bytes"), metric(&daemon, "carried_bytes_total")),
+        (1234, 1234)
+    );
     let status = daemon.status();
-    assert_eq!(status["machines"][0]["hints"], json!({"connections": 1, "sent": 1000, "received": 200}));
-    assert_eq!(status["machines"][1]["hints"], json!({"connections": 2, "sent": 230, "received": 1004}));
+    assert_eq!(
+        status["machines"][0]["hints"],
+        json!({"connections": 1, "sent": 1000, "received": 200})
+    );
+    assert_eq!(
+        status["machines"][1]["hints"],
+        json!({"connections": 2, "sent": 230, "received": 1004})
+    );
     assert_eq!(status["hints"]["host"], json!({"connections": 1, "sent": 4, "received": 30}));
 
     // A named object, as the SDK enters one.
@@ -84,13 +95,20 @@ fn a_slots_next_machine_has_nothing_of_the_last_ones_counts() {
     let (one, two) = (daemon.join(1), daemon.join(2));
     connect(&open(&two), [1, 2], [1000, 200]);
     wait_metric(&daemon, "connections", 1);
-    assert_eq!(daemon.status()["machines"][0]["hints"], json!({"connections": 1, "sent": 1000, "received": 200}));
+    assert_eq!(
+        daemon.status()["machines"][0]["hints"],
+        json!({"connections": 1, "sent": 1000, "received": 200})
+    );
     drop(one);
     wait("slot 1 free", || (daemon.slots() == [2]).then_some(()));
     let _one = daemon.join(1);
     let status = daemon.status();
     assert_eq!(status["machines"][0]["hints"], json!({"connections": 0, "sent": 0, "received": 0}));
-    assert_eq!(status["machines"][1]["hints"], json!({"connections": 1, "sent": 200, "received": 1000}), "until it is freed");
+    assert_eq!(
+        status["machines"][1]["hints"],
+        json!({"connections": 1, "sent": 200, "received": 1000}),
+        "until it is freed"
+    );
 }
 
 /// A daemon whose page has something to show, and a browser.
@@ -120,22 +138,36 @@ fn a_browser_keeps_the_page_up_to_date_in_place_and_says_when_it_cannot() {
     let Some((daemon, mut peers, mut browser)) = lab() else { return };
     browser.open(&daemon.url());
     browser.wait("document.getElementById('live').textContent === 'live'");
-    assert_eq!((tile(&mut browser, "Machines"), tile(&mut browser, "Connections")), (json!("2"), json!("6")));
-    assert_eq!((tile(&mut browser, "Carried"), tile(&mut browser, "Refused joins")), (json!("93.7 GiB"), json!("1")));
+    assert_eq!(
+        (tile(&mut browser, "Machines"), tile(&mut browser, "Connections")),
+        (json!("2"), json!("6"))
+    );
+    assert_eq!(
+        (tile(&mut browser, "Carried"), tile(&mut browser, "Refused joins")),
+        (json!("93.7 GiB"), json!("1"))
+    );
     // A mark on what is there, and a selection in it: both outlast that the numbers change.
     browser.ask("document.querySelector('section').mark = 1; getSelection().selectAllChildren(document.querySelector('h2')); null");
     let segment = open(&peers[0]);
     connect(&segment, [1, 2], [1 << 30, 0]);
     peers.push(daemon.join(3));
     browser.wait("document.querySelectorAll('tbody tr').length === 6");
-    assert_eq!((tile(&mut browser, "Machines"), tile(&mut browser, "Connections")), (json!("3"), json!("7")));
-    assert_eq!(browser.ask("document.querySelector('section').mark + String(getSelection())"), "1Segment t");
+    assert_eq!(
+        (tile(&mut browser, "Machines"), tile(&mut browser, "Connections")),
+        (json!("3"), json!("7"))
+    );
+    assert_eq!(
+        browser.ask("document.querySelector('section').mark + String(getSelection())"),
+        "1Segment t"
+    );
     peers.pop();
     browser.wait("document.querySelectorAll('tbody tr').length === 5");
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
     let url = daemon.url();
-    let strangers: Vec<&str> =
-        browser.requests().filter(|request| !request.starts_with(&url) && !request.starts_with("data:")).collect();
+    let strangers: Vec<&str> = browser
+        .requests()
+        .filter(|request| !request.starts_with(&url) && !request.starts_with("data:"))
+        .collect();
     assert_eq!(strangers, Vec::<&str>::new(), "nothing comes from elsewhere");
     assert!(browser.requests().filter(|request| **request == url).count() > 2, "it asked again");
     drop(daemon);
@@ -188,33 +220,51 @@ fn a_browser_shows_the_page_in_the_light_and_in_the_dark_on_desks_and_phones() {
     browser.open(&daemon.url());
     browser.wait("document.getElementById('live').textContent === 'live'");
     let mut papers = Vec::new();
-    for (width, scheme) in [(1280, "light"), (1280, "dark"), (700, "light"), (360, "light"), (320, "dark")] {
+    for (width, scheme) in
+        [(1280, "light"), (1280, "dark"), (700, "light"), (360, "light"), (320, "dark")]
+    {
         browser.show(width, scheme);
         let here = format!("{width} wide, {scheme}");
         assert_eq!(browser.ask("innerWidth"), width, "{here}");
-        assert_eq!(browser.ask("document.documentElement.scrollWidth <= innerWidth"), true, "{here}: it scrolls sideways");
+        assert_eq!(
+            browser.ask("document.documentElement.scrollWidth <= innerWidth"),
+            true,
+            "{here}: it scrolls sideways"
+        );
         assert_eq!(browser.ask(OUTSIDE), json!([]), "{here}");
         let contrast = browser.ask(CONTRAST).as_f64().expect("a number");
         assert!(contrast >= 4.5, "{here}: {contrast}");
         papers.push(browser.ask("getComputedStyle(document.body).backgroundColor"));
         if let Some(directory) = std::env::var_os("GINNEL_SHOTS") {
-            let shot = browser.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}))["data"].clone();
-            let file = std::path::Path::new(&directory).join(format!("{width}-{scheme}.png.base64"));
+            let shot = browser
+                .call("Page.captureScreenshot", json!({"captureBeyondViewport": true}))["data"]
+                .clone();
+            let file =
+                std::path::Path::new(&directory).join(format!("{width}-{scheme}.png.base64"));
             std::fs::write(file, shot.as_str().expect("base64")).expect("written");
         }
     }
-    assert!(papers[0] != papers[1] && papers[0] == papers[3] && papers[1] == papers[4], "{papers:?}");
+    assert!(
+        papers[0] != papers[1] && papers[0] == papers[3] && papers[1] == papers[4],
+        "{papers:?}"
+    );
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
 
     // To those who have it read to them, it has its headings, and the narrow table is one too.
     let tree = browser.call("Accessibility.getFullAXTree", json!({}));
     let nodes = tree["nodes"].as_array().expect("a list");
     let of = |role: &str| {
-        let nodes = nodes.iter().filter(|node| node["ignored"] == false && node["role"]["value"] == role);
-        nodes.map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        let nodes =
+            nodes.iter().filter(|node| node["ignored"] == false && node["role"]["value"] == role);
+        nodes
+            .map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(of("heading"), ["ginneld", "Segment t", "Segment z-other_one"]);
-    assert_eq!((of("table"), of("meter").len(), of("main").len()), (vec!["Attached to t".to_owned()], 2, 1));
+    assert_eq!(
+        (of("table"), of("meter").len(), of("main").len()),
+        (vec!["Attached to t".to_owned()], 2, 1)
+    );
     assert_eq!(of("columnheader").len(), 8);
     assert_eq!(of("rowheader").len(), 5);
     assert_eq!(of("status").len(), 1);
@@ -226,15 +276,22 @@ fn a_browser_without_scripts_shows_the_page_and_a_strangers_page_cannot_read_it(
     let Some((daemon, _peers, mut browser)) = lab() else { return };
     let url = daemon.url();
     browser.open("data:text/html,<title>x</title>");
-    let ask = |path: &str| format!("fetch('{url}{path}').then((answer) => answer.text(), () => 'refused')");
+    let ask = |path: &str| {
+        format!("fetch('{url}{path}').then((answer) => answer.text(), () => 'refused')")
+    };
     for path in ["", "status.json", "metrics"] {
         assert_eq!(browser.ask(&ask(path)), "refused", "{path}");
     }
     browser.call("Emulation.setScriptExecutionDisabled", json!({"value": true}));
     browser.call("Page.navigate", json!({"url": url}));
-    browser.wait("document.readyState === 'complete' && document.querySelectorAll('section').length === 2");
+    browser.wait(
+        "document.readyState === 'complete' && document.querySelectorAll('section').length === 2",
+    );
     assert_eq!(
-        (tile(&mut browser, "Machines"), browser.ask("document.getElementById('live').textContent")),
+        (
+            tile(&mut browser, "Machines"),
+            browser.ask("document.getElementById('live').textContent")
+        ),
         (json!("2"), json!("as of loading"))
     );
 }

@@ -6,8 +6,8 @@ use ginnel_tcp::proof::repair;
 use ginnel_tests::daemon::{Daemon, Prover};
 use ginnel_tests::{is_root, skip};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, ipproto, recv, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, ipproto, recv, sendmsg, socket_with,
 };
 use rustix::process::{Pid, Signal, Uid, kill_process};
 use std::fs;
@@ -44,7 +44,9 @@ fn the_numbers_are_those_of_the_kernel() {
     let reader = Reader::new().expect("loaded");
     let (mut client, mut server) = pair();
     let expected = repair::numbers(client.as_raw_fd(), true).expect("root may");
-    let read = |stream: &TcpStream, connected| reader.numbers(stream.as_fd(), connected).expect("read").expect("a connection");
+    let read = |stream: &TcpStream, connected| {
+        reader.numbers(stream.as_fd(), connected).expect("read").expect("a connection")
+    };
     assert_eq!(read(&client, true), expected);
     let echo = std::thread::spawn(move || {
         let mut buffer = vec![0; 30_000];
@@ -73,7 +75,8 @@ fn the_numbers_are_those_of_the_kernel() {
 
 /// Asks with `socket` beside the question.
 fn ask(prover: &Prover, bytes: &[u8], socket: Option<BorrowedFd<'_>>) -> OwnedFd {
-    let asker = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+    let asker = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .expect("a socket");
     connect(&asker, &SocketAddrUnix::new(&prover.socket).expect("a path")).expect("connected");
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -106,7 +109,9 @@ fn both_ends_get_one_secret() {
     let prover = daemon.prover();
     let ((client, server), (_other, stranger)) = (pair(), pair());
     let other_side = Question { side: 1, connected: false, ..QUESTION };
-    let asked = |question: Question, stream: &TcpStream| answer(&ask(&prover, &question.bytes(), Some(stream.as_fd())));
+    let asked = |question: Question, stream: &TcpStream| {
+        answer(&ask(&prover, &question.bytes(), Some(stream.as_fd())))
+    };
     let secret = asked(QUESTION, &client).expect("an answer");
     assert_ne!(secret, 0);
     assert_eq!(asked(other_side, &server), Some(secret));
@@ -126,14 +131,18 @@ fn what_is_no_question_gets_no_secret() {
     let prover = daemon.prover();
     let (client, server) = pair();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let (udp, unix) = (UdpSocket::bind("127.0.0.1:0").expect("a port"), UnixStream::pair().expect("a pair"));
+    let (udp, unix) =
+        (UdpSocket::bind("127.0.0.1:0").expect("a port"), UnixStream::pair().expect("a pair"));
     let file = std::fs::File::open("/dev/null").expect("it is there");
     let ended = pair().0;
     // Of TCP by its protocol, to whoever may make one in a network namespace of his own.
-    let raw = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::TCP)).expect("root may");
+    let raw =
+        socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::TCP))
+            .expect("root may");
     connect(&raw, &server.local_addr().expect("bound")).expect("it has no connections");
     udp.connect(server.local_addr().expect("bound")).expect("nor has this");
-    let others = [listener.as_fd(), udp.as_fd(), unix.0.as_fd(), file.as_fd(), ended.as_fd(), raw.as_fd()];
+    let others =
+        [listener.as_fd(), udp.as_fd(), unix.0.as_fd(), file.as_fd(), ended.as_fd(), raw.as_fd()];
     for (at, other) in others.into_iter().enumerate() {
         let secret = answer(&ask(&prover, &QUESTION.bytes(), Some(other)));
         assert!(matches!(secret, Some(0)) || at == 4, "number {at}: {secret:?}");
@@ -160,8 +169,11 @@ fn nobody_waits_for_a_socket_that_lingers() {
     let prover = daemon.prover();
     let _silent: Vec<OwnedFd> = (0..4)
         .map(|_| {
-            let asker = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
-            connect(&asker, &SocketAddrUnix::new(&prover.socket).expect("a path")).expect("connected");
+            let asker =
+                socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                    .expect("a socket");
+            connect(&asker, &SocketAddrUnix::new(&prover.socket).expect("a path"))
+                .expect("connected");
             asker
         })
         .collect();
@@ -219,14 +231,19 @@ fn who_is_turned_away_keeps_nobody_waiting() {
     let begun = Instant::now();
     let secret = std::thread::scope(|scope| {
         let ask_as_nobody = || {
-            rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(NOBODY), Uid::ROOT).expect("this thread's alone");
+            rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(NOBODY), Uid::ROOT)
+                .expect("this thread's alone");
             answer(&ask(&prover, &QUESTION.bytes(), Some(client.as_fd())))
         };
         scope.spawn(ask_as_nobody).join().expect("it asked")
     });
     assert!(begun.elapsed() < Duration::from_secs(5), "another user waited {:?}", begun.elapsed());
     assert_ne!(secret.expect("an answer"), 0);
-    assert!(prover.log().matches("event=too_many_questions").count() < 8, "a line a second: {}", prover.log());
+    assert!(
+        prover.log().matches("event=too_many_questions").count() < 8,
+        "a line a second: {}",
+        prover.log()
+    );
 }
 
 /// Nothing is left to whoever takes the process over.
@@ -237,7 +254,8 @@ fn its_rights_are_given_up() {
     }
     let daemon = Daemon::start("");
     let prover = daemon.prover();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", prover.pid())).expect("it runs");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", prover.pid())).expect("it runs");
     let set = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line").trim();
         u64::from_str_radix(line, 16).expect("a number")

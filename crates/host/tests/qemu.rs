@@ -26,15 +26,23 @@ fn the_device_is_there_with_the_segments_size_and_the_slots_id() {
 fn q35_with_the_printed_options_has_room_for_the_memory() {
     let Some(host) = Host::start() else { return };
     let config = Config::load(Some(&host.daemon.path("ginneld.toml"))).expect("good");
-    let options: Vec<String> = ginnel_host::qemu::options(&config, "t", 1, None).expect("good").concat();
+    let options: Vec<String> =
+        ginnel_host::qemu::options(&config, "t", 1, None).expect("good").concat();
     let mut qemu = Qemu::begin(host.directory(), "q35", &options).finish();
     assert_eq!(host.daemon.slots(), [1]);
     qemu.qmp(json!({"execute": "cont"}));
-    let address =
-        wait("the firmware", || qemu.memory_region().and_then(|region| region["address"].as_u64()).filter(|at| *at < 1 << 60));
+    let address = wait("the firmware", || {
+        qemu.memory_region()
+            .and_then(|region| region["address"].as_u64())
+            .filter(|at| *at < 1 << 60)
+    });
     assert_eq!(qemu.memory_region().expect("there")["size"], 16 << 20);
     assert!(address >= 1 << 32 && address % (16 << 20) == 0, "{address:#x}");
-    assert_eq!(qemu.read(address), u32::from_le_bytes(*b"GINN"), "the segment, where the firmware put it");
+    assert_eq!(
+        qemu.read(address),
+        u32::from_le_bytes(*b"GINN"),
+        "the segment, where the firmware put it"
+    );
     assert_eq!(qemu.said(), "");
 }
 
@@ -44,7 +52,11 @@ fn two_machines_share_memory_and_ring_each_other() {
     let mut one = host.machine(1);
     let mut two = host.machine(3);
     one.wait_interrupt(0); // somebody came …
-    assert_eq!((presence(&mut one, 3), presence(&mut two, 1)), ((true, 1), (true, 1)), "… and it is said who");
+    assert_eq!(
+        (presence(&mut one, 3), presence(&mut two, 1)),
+        ((true, 1), (true, 1)),
+        "… and it is said who"
+    );
     one.write(MEMORY + (8 << 20), 0xabcd);
     assert_eq!(two.read(MEMORY + (8 << 20)), 0xabcd);
     drain(&mut two);
@@ -164,13 +176,19 @@ fn a_flood_of_doorbells_stops_nobody() {
 /// Needs 8 huge pages that are free: `echo 16 > /proc/sys/vm/nr_hugepages`.
 #[test]
 fn huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody() {
-    let free = || std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
+    let free = || {
+        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+            .unwrap_or_default()
+    };
     let pages = free().trim().parse::<u32>().unwrap_or(0);
     if pages < 8 {
         common::skip("fewer than 8 huge pages of 2 MiB are free");
         return;
     }
-    let Some(host) = Host::with(|| Daemon::kept(&format!("{SMALL}memory = \"hugepages-2M\"\n"))) else { return };
+    let Some(host) = Host::with(|| Daemon::kept(&format!("{SMALL}memory = \"hugepages-2M\"\n")))
+    else {
+        return;
+    };
     assert_eq!(free().trim(), (pages - 8).to_string(), "all at once");
     let mut one = host.machine(1);
     assert_eq!((one.memory_size(), one.word(0)), (Some(16 << 20), ginnel_region::MAGIC));
@@ -182,8 +200,11 @@ fn huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody() {
     let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(memory, hole, 0, 16 << 20).expect("a hole");
     // Somebody else takes the pages: touching the memory would now raise SIGBUS.
-    let thief =
-        rustix::fs::memfd_create("thief", rustix::fs::MemfdFlags::HUGETLB | rustix::fs::MemfdFlags::HUGE_2MB).expect("made");
+    let thief = rustix::fs::memfd_create(
+        "thief",
+        rustix::fs::MemfdFlags::HUGETLB | rustix::fs::MemfdFlags::HUGE_2MB,
+    )
+    .expect("made");
     let all = free().trim().parse::<u64>().expect("a number") * (2 << 20);
     rustix::fs::fallocate(&thief, rustix::fs::FallocateFlags::empty(), 0, all).expect("taken");
     drop(two);

@@ -58,15 +58,23 @@ fn a_kill_in_the_middle_of_a_join_is_made_good() {
         assert!(!(lost && settled), "round {round}: attached, and its slot given up");
         unfinished += usize::from(!settled);
         unkept += usize::from(lost && !settled);
-        assert!(settled || lost || daemon.log().contains("event=setup_interrupted"), "round {round}: left waiting without a word");
+        assert!(
+            settled || lost || daemon.log().contains("event=setup_interrupted"),
+            "round {round}: left waiting without a word"
+        );
         drop(joiner);
         wait("its slot free", || daemon.slots().is_empty().then_some(()));
     }
     // What remains are the few system calls between accepting a machine and having it kept, and
     // before the one that sends its setup.
-    println!("{unfinished} of 60 joins not finished, {unkept} of them lost between accepting and keeping");
+    println!(
+        "{unfinished} of 60 joins not finished, {unkept} of them lost between accepting and keeping"
+    );
     // On a busy machine the daemon may be held up just there: that it is the exception must do.
-    assert!(unfinished <= 20, "{unfinished} of 60 kills fell into the few microseconds that cannot be made good");
+    assert!(
+        unfinished <= 20,
+        "{unfinished} of 60 kills fell into the few microseconds that cannot be made good"
+    );
 }
 
 /// Else somebody could take the port between two instances.
@@ -98,9 +106,13 @@ fn a_host_process_joins_again_and_is_rung_for_what_it_missed() {
     daemon.restart(libc::SIGKILL);
     assert_eq!(process.receive(), Err(Error::Closed), "it sees that it must join again");
     let process = daemon.join(0);
-    wait("what it missed", || doorbell::drain(&process.doorbells(0)[1]).expect("an eventfd").then_some(()));
+    wait("what it missed", || {
+        doorbell::drain(&process.doorbells(0)[1]).expect("an eventfd").then_some(())
+    });
     process.ring(1, 1).expect("rung");
-    wait("the machine", || doorbell::drain(&machine.doorbells(1)[1]).expect("an eventfd").then_some(()));
+    wait("the machine", || {
+        doorbell::drain(&machine.doorbells(1)[1]).expect("an eventfd").then_some(())
+    });
 }
 
 #[test]
@@ -109,13 +121,20 @@ fn a_changed_size_waits_until_no_machine_is_attached() {
     let one = daemon.join(1);
     daemon.configure("[segment.t]\nsize = \"32M\"\nslots = 2\nvectors = 3\n");
     daemon.restart(libc::SIGKILL);
-    assert!(daemon.wait_log("event=geometry_kept", 1).contains("segment=t size=16777216 slots=3 vectors=2"));
+    assert!(
+        daemon
+            .wait_log("event=geometry_kept", 1)
+            .contains("segment=t size=16777216 slots=3 vectors=2")
+    );
     assert_eq!(id(&daemon.join(3)), id(&one));
     drop(one);
     wait("nobody", || daemon.slots().is_empty().then_some(()));
     daemon.restart(libc::SIGKILL);
     let status = daemon.status();
-    assert_eq!((&status["size"], &status["slots"], &status["vectors"]), (&(32 << 20).into(), &2.into(), &3.into()));
+    assert_eq!(
+        (&status["size"], &status["slots"], &status["vectors"]),
+        (&(32 << 20).into(), &2.into(), &3.into())
+    );
     let mut two = Client::connect(&daemon.socket(2)).expect("connected");
     two.settle(3, Instant::now() + common::PATIENCE).expect("a setup");
     assert_eq!(two.peers().collect::<Vec<_>>(), [0, 1, 2]);
@@ -135,7 +154,8 @@ fn tell_keeper(daemon: &Daemon, text: &str, descriptor: Option<&std::os::fd::Own
     if !descriptors.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
     }
-    sendmsg(&socket, &[std::io::IoSlice::new(text.as_bytes())], &mut control, SendFlags::empty()).expect("told");
+    sendmsg(&socket, &[std::io::IoSlice::new(text.as_bytes())], &mut control, SendFlags::empty())
+        .expect("told");
 }
 
 /// Every peer can write into the header; one that spoils it must not make the daemon give up the
@@ -144,7 +164,8 @@ fn tell_keeper(daemon: &Daemon, text: &str, descriptor: Option<&std::os::fd::Own
 fn what_a_peer_wrote_into_the_header_does_not_decide_whether_the_memory_is_kept() {
     let daemon = Daemon::kept(SMALL);
     let (one, _two) = (daemon.join(1), daemon.join(2));
-    let memory = |client: &Client| rustix::fs::fstat(client.memory().expect("memory")).expect("stat").st_ino;
+    let memory =
+        |client: &Client| rustix::fs::fstat(client.memory().expect("memory")).expect("stat").st_ino;
     for bytes in [[0xff; 64], [0; 64]] {
         rustix::io::pwrite(one.memory().expect("memory"), &bytes, 0).expect("written");
         daemon.restart(libc::SIGKILL);
@@ -167,7 +188,11 @@ fn memory_of_another_release_stays_while_a_machine_is_attached() {
     tell_keeper(&daemon, &format!("FDSTOREREMOVE=1\nFDNAME=m.t.{}", ginnel_region::VERSION), None);
     tell_keeper(&daemon, "FDSTORE=1\nFDNAME=m.t.77", Some(memory));
     daemon.restart(libc::SIGKILL);
-    assert!(daemon.wait_log("event=layout_kept", 1).contains(&format!("segment=t version=77 ours={}", ginnel_region::VERSION)));
+    assert!(
+        daemon
+            .wait_log("event=layout_kept", 1)
+            .contains(&format!("segment=t version=77 ours={}", ginnel_region::VERSION))
+    );
     let mut version = [0; 4];
     rustix::io::pread(daemon.join(2).memory().expect("memory"), &mut version, 8).expect("read");
     assert_eq!(u32::from_le_bytes(version), 77, "the same memory");
@@ -187,12 +212,17 @@ fn the_largest_configuration_is_handed_on() {
         common::skip("fewer than 16384 descriptors are allowed here");
         return;
     }
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit })
-        .expect("raised");
+    rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        rustix::process::Rlimit { current: limit.maximum, ..limit },
+    )
+    .expect("raised");
     let name = "n".repeat(32);
-    let daemon = Daemon::kept(&format!("[segment.{name}]\nsize = \"16M\"\nslots = 50\nvectors = 56\n"));
+    let daemon =
+        Daemon::kept(&format!("[segment.{name}]\nsize = \"16M\"\nslots = 50\nvectors = 56\n"));
     let join = |slot: u16| {
-        let mut client = Client::connect(&daemon.path(&format!("run/{name}/{slot}.sock"))).expect("connected");
+        let mut client =
+            Client::connect(&daemon.path(&format!("run/{name}/{slot}.sock"))).expect("connected");
         client.settle(56, Instant::now() + common::PATIENCE).expect("a setup");
         client
     };
@@ -222,10 +252,15 @@ fn a_segment_that_is_taken_out_is_let_go() {
 fn two_keepers_cannot_have_one_directory() {
     let daemon = Daemon::kept(SMALL);
     let mut second = Command::new(crate::ginneld());
-    let output = second.args(["--keep", "--config"]).arg(daemon.path("ginneld.toml")).output().expect("ginneld starts");
+    let output = second
+        .args(["--keep", "--config"])
+        .arg(daemon.path("ginneld.toml"))
+        .output()
+        .expect("ginneld starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        output.status.code() == Some(1) && said.contains(&format!("another ginneld (process {})", daemon.outer_pid())),
+        output.status.code() == Some(1)
+            && said.contains(&format!("another ginneld (process {})", daemon.outer_pid())),
         "{said}"
     );
     daemon.restart(libc::SIGKILL);
@@ -249,7 +284,11 @@ fn a_wrong_configuration_ends_a_keeper_only_while_it_has_nothing_to_lose() {
     let other = tempfile::tempdir().expect("a directory");
     let file = other.path().join("c.toml");
     std::fs::write(&file, "status = 5\n").expect("written");
-    let output = Command::new(crate::ginneld()).args(["--keep", "--config"]).arg(&file).output().expect("ginneld starts");
+    let output = Command::new(crate::ginneld())
+        .args(["--keep", "--config"])
+        .arg(&file)
+        .output()
+        .expect("ginneld starts");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -258,11 +297,19 @@ fn a_wrong_configuration_ends_a_keeper_only_while_it_has_nothing_to_lose() {
 fn only_what_was_meant_for_us_is_taken_over() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("c.toml");
-    std::fs::write(&file, format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", directory.path().join("run"))).expect("written");
+    std::fs::write(
+        &file,
+        format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", directory.path().join("run")),
+    )
+    .expect("written");
     let mut command = Command::new("timeout");
     command.args(["1", crate::ginneld(), "--config"]).arg(&file);
-    for (name, value) in [("LISTEN_FDS", "3"), ("LISTEN_FDNAMES", "m.t:l.t.1:c.t.1"), ("LISTEN_PID", "1"), ("GINNELD_KEEPER", "1")]
-    {
+    for (name, value) in [
+        ("LISTEN_FDS", "3"),
+        ("LISTEN_FDNAMES", "m.t:l.t.1:c.t.1"),
+        ("LISTEN_PID", "1"),
+        ("GINNELD_KEEPER", "1"),
+    ] {
         command.env(name, value);
     }
     let said = String::from_utf8_lossy(&command.output().expect("it starts").stderr).into_owned();

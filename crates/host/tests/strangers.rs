@@ -56,7 +56,9 @@ fn who_reads_nothing_costs_another_segment_nothing() {
     daemon.status();
     for socket in ["1.sock", "2.sock", "host.sock"] {
         let mut joiner = Client::connect(&daemon.path("run/u").join(socket)).expect("connected");
-        joiner.settle(2, Instant::now() + PATIENCE).unwrap_or_else(|error| panic!("{socket}: {error}"));
+        joiner
+            .settle(2, Instant::now() + PATIENCE)
+            .unwrap_or_else(|error| panic!("{socket}: {error}"));
         assert_eq!(joiner.peers().count(), 4);
     }
     // Nor another slot of the same.
@@ -67,7 +69,14 @@ fn who_reads_nothing_costs_another_segment_nothing() {
 /// status.
 fn start(program: &Path, uid: u32) -> (Option<i32>, String) {
     let mut command = Command::new("timeout");
-    command.arg("5").arg(program).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").uid(uid).gid(uid);
+    command
+        .arg("5")
+        .arg(program)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir("/")
+        .uid(uid)
+        .gid(uid);
     let output = command.output().expect("it starts");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -103,7 +112,12 @@ fn a_directory_of_somebody_elses_is_not_used() {
     assert_eq!(now, "precious");
     assert_eq!(code, Some(1), "{said}");
     let path = guessed.display().to_string();
-    assert!(said.contains(&path) && said.contains("belongs to user 65534 and has mode 777") && said.contains("run_dir"), "{said}");
+    assert!(
+        said.contains(&path)
+            && said.contains("belongs to user 65534 and has mode 777")
+            && said.contains("run_dir"),
+        "{said}"
+    );
 }
 
 /// A TCP socket of which the last close waits for a thousand seconds: it lingers over bytes that
@@ -142,7 +156,9 @@ fn a_socket_that_lingers_stops_nobody() {
     let daemon = Daemon::alone(SMALL);
     let _one = daemon.join(1);
     // The daemon may have closed the stranger's socket before he spoke: then he comes again.
-    let handed = (0..200).map(|_| hands_over(&daemon)).find(|sent| !matches!(sent, Err(Errno::PIPE | Errno::CONNRESET)));
+    let handed = (0..200)
+        .map(|_| hands_over(&daemon))
+        .find(|sent| !matches!(sent, Err(Errno::PIPE | Errno::CONNRESET)));
     let _receiver = match handed.expect("the daemon closes before it is spoken to, each time") {
         Err(Errno::PERM) => return,
         sent => sent.expect("sent"),

@@ -44,7 +44,8 @@ impl Manager {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let path = |name: &str| directory.path().join(name);
         let (config, dropin) = (path("ginneld.toml"), path("dropin"));
-        fs::write(&config, format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", path("run"))).expect("written");
+        fs::write(&config, format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", path("run")))
+            .expect("written");
         // The unit cannot see where this was built, if that is below /home.
         ginnel_tests::build::copy_program(Path::new(crate::ginneld()), &path("ginneld"));
         // Another place, and the user that the manager has; everything else is as shipped.
@@ -58,7 +59,16 @@ impl Manager {
         fs::write(dropin, changed).expect("written");
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", SHELL])
+            .args([
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "bash",
+                "-c",
+                SHELL,
+            ])
             .env("UNIT", concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/ginneld.service"))
             .env("DROPIN", path("dropin"))
             .stdin(Stdio::piped())
@@ -67,10 +77,17 @@ impl Manager {
         let mut child = dies_with_us(&mut command).spawn().expect("unshare starts");
         let (send, answers) = channel();
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
-        let mut manager = Self { commands: child.stdin.take().expect("piped"), child, answers, directory };
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).try_for_each(|line| send.send(line))
+        });
+        let mut manager =
+            Self { commands: child.stdin.take().expect("piped"), child, answers, directory };
         let until = Instant::now() + PATIENCE;
-        while manager.sh("systemctl --user is-system-running || test $? = 1 -a -S /run/x/systemd/private").1 != 0 {
+        while manager
+            .sh("systemctl --user is-system-running || test $? = 1 -a -S /run/x/systemd/private")
+            .1
+            != 0
+        {
             if Instant::now() > until || manager.child.try_wait().expect("our child").is_some() {
                 skip("no systemd user manager can be run here");
                 return None;
@@ -88,7 +105,9 @@ impl Manager {
         }
         loop {
             match self.answers.recv_timeout(PATIENCE) {
-                Ok(line) if line.starts_with("done ") => return (said, line[5..].parse().unwrap_or(-1)),
+                Ok(line) if line.starts_with("done ") => {
+                    return (said, line[5..].parse().unwrap_or(-1));
+                }
                 Ok(line) => said += &(line + "\n"),
                 Err(_) => return (said, -1),
             }
@@ -99,7 +118,11 @@ impl Manager {
     fn must(&mut self, line: &str) -> String {
         let (said, status) = self.sh(line);
         if status != 0 {
-            panic!("{line}: {said}\n{}\n{}", self.sh("systemctl --user status ginneld").0, self.log());
+            panic!(
+                "{line}: {said}\n{}\n{}",
+                self.sh("systemctl --user status ginneld").0,
+                self.log()
+            );
         }
         said.trim().to_owned()
     }
@@ -141,7 +164,10 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
     two.settle(2, Instant::now() + PATIENCE).expect("a setup");
     let kept = if one.is_some() { "15" } else { "14" };
     wait("the connections kept", || (manager.show("NFileDescriptorStore") == kept).then_some(()));
-    for command in ["kill -9 $(systemctl --user show --value -p MainPID ginneld)", "systemctl --user restart ginneld"] {
+    for command in [
+        "kill -9 $(systemctl --user show --value -p MainPID ginneld)",
+        "systemctl --user restart ginneld",
+    ] {
         let before = manager.show("MainPID");
         manager.must(command);
         wait("the next instance", || {
@@ -154,7 +180,11 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
             two.ring(1, 1).expect("rung");
             one.wait_interrupt(1);
             one.ring(2, 1);
-            wait("the doorbell", || ginnel_ivshmem::doorbell::drain(&two.doorbells(2)[1]).expect("an eventfd").then_some(()));
+            wait("the doorbell", || {
+                ginnel_ivshmem::doorbell::drain(&two.doorbells(2)[1])
+                    .expect("an eventfd")
+                    .then_some(())
+            });
         }
         // The slot is still taken, and a new machine in another one meets the old ones.
         let mut second = Client::connect(&manager.socket(2)).expect("connected");
@@ -165,7 +195,9 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
         three.ring(2, 0).expect("rung");
         assert!(ginnel_ivshmem::doorbell::drain(&two.doorbells(2)[0]).expect("an eventfd"));
         drop(three);
-        wait("only the machines kept", || (manager.show("NFileDescriptorStore") == kept).then_some(()));
+        wait("only the machines kept", || {
+            (manager.show("NFileDescriptorStore") == kept).then_some(())
+        });
     }
     drop(two);
     wait("its connection let go", || (manager.show("NFileDescriptorStore") != kept).then_some(()));
@@ -185,10 +217,16 @@ fn under_systemd_a_wrong_configuration_does_not_cost_the_machines() {
     let good = fs::read(&file).expect("written before");
     fs::write(&file, "[segment.t]\nslots = 0\n").expect("written");
     assert_ne!(manager.sh("systemctl --user restart ginneld").1, 0);
-    wait("a second try", || (manager.log().matches("segment.t.slots: must be 1 to 254").count() > 1).then_some(()));
+    wait("a second try", || {
+        (manager.log().matches("segment.t.slots: must be 1 to 254").count() > 1).then_some(())
+    });
     fs::write(&file, good).expect("written");
     wait("the next instance", || (manager.show("ActiveState") == "active").then_some(()));
     let mut second = Client::connect(&manager.socket(1)).expect("connected");
     second.settle(0, Instant::now() + PATIENCE).expect("a setup");
-    assert_eq!((second.peers().count(), one.receive()), (0, Ok(None)), "the slot is still the first one's");
+    assert_eq!(
+        (second.peers().count(), one.receive()),
+        (0, Ok(None)),
+        "the slot is still the first one's"
+    );
 }

@@ -62,7 +62,10 @@ fn a_refused_qemu_starts_with_a_dummy_memory() {
     assert!(!one.interrupted(1), "it has nobody's doorbell");
     assert_eq!(presence(&mut one, 1), (true, 1));
     let line = host.daemon.wait_log("event=refused", 1);
-    assert!(line.contains(&format!("pid={}", second.pid())) && line.contains("reason=slot_taken"), "{line}");
+    assert!(
+        line.contains(&format!("pid={}", second.pid())) && line.contains("reason=slot_taken"),
+        "{line}"
+    );
     // It leaves as any other does.
     second.remove_device();
     second.assert_alive();
@@ -116,7 +119,11 @@ fn restarting_or_killing_the_daemon_disturbs_no_machine() {
         drain(&mut two);
         one.ring(2, 1);
         two.wait_interrupt(1);
-        assert_eq!((presence(&mut one, 2), presence(&mut two, 1)), ((true, 1), (true, 1)), "nobody's life has changed");
+        assert_eq!(
+            (presence(&mut one, 2), presence(&mut two, 1)),
+            ((true, 1), (true, 1)),
+            "nobody's life has changed"
+        );
     }
     // Who joins now meets them: the same memory, the same doorbells.
     let mut three = host.machine(3);
@@ -152,7 +159,9 @@ fn a_host_process_and_a_qemu_have_no_eventfd_in_common_and_wake_each_other() {
         let _ = ginnel_ivshmem::doorbell::drain(bell);
     }
     one.ring(0, 1);
-    wait("the host's doorbell", || ginnel_ivshmem::doorbell::drain(&process.doorbells(0)[1]).expect("an eventfd").then_some(()));
+    wait("the host's doorbell", || {
+        ginnel_ivshmem::doorbell::drain(&process.doorbells(0)[1]).expect("an eventfd").then_some(())
+    });
     assert!(!ginnel_ivshmem::doorbell::drain(&process.doorbells(0)[0]).expect("an eventfd"));
 }
 
@@ -161,12 +170,13 @@ fn a_host_process_and_a_qemu_have_no_eventfd_in_common_and_wake_each_other() {
 fn a_machine_migrates_only_when_its_device_is_unplugged() {
     let Some(host) = Host::start() else { return };
     let mut one = host.machine(1);
-    let migrate =
-        json!({"execute": "migrate", "arguments": {"uri": format!("exec:cat > {}", host.directory().join("state").display())}});
+    let migrate = json!({"execute": "migrate", "arguments": {"uri": format!("exec:cat > {}", host.directory().join("state").display())}});
     let refused = one.try_qmp(&migrate).expect_err("blocked");
     assert!(refused.contains("ivshmem"), "{refused}");
     one.remove_device();
     one.qmp(migrate);
-    wait("the migration", || (one.qmp(json!({"execute": "query-migrate"}))["status"] == "completed").then_some(()));
+    wait("the migration", || {
+        (one.qmp(json!({"execute": "query-migrate"}))["status"] == "completed").then_some(())
+    });
     wait("slot 1 free", || host.daemon.slots().is_empty().then_some(()));
 }

@@ -35,7 +35,8 @@ const _: () = assert!(std::mem::offset_of!(Control, descriptor) == size_of::<lib
 /// for those that were begun.
 pub(crate) fn send(socket: BorrowedFd<'_>, pieces: &[Piece]) -> Result<Vec<usize>, Errno> {
     let pieces = &pieces[..pieces.len().min(MOST)];
-    let mut controls: Vec<Control> = pieces.iter().map(|piece| control(piece.descriptor.unwrap_or(-1))).collect();
+    let mut controls: Vec<Control> =
+        pieces.iter().map(|piece| control(piece.descriptor.unwrap_or(-1))).collect();
     let mut vectors: Vec<libc::iovec> = pieces
         .iter()
         .map(|piece| {
@@ -59,7 +60,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, pieces: &[Piece]) -> Result<Vec<usize
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `headers` holds `count` headers, and what they point to (`vectors`, `controls`,
     // `pieces`) lives until the call returns.
-    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags as _) };
+    let sent =
+        unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags as _) };
     match usize::try_from(sent) {
         Ok(sent) => Ok(headers.iter().take(sent).map(|header| header.msg_len as usize).collect()),
         Err(_) => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
@@ -69,7 +71,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, pieces: &[Piece]) -> Result<Vec<usize
 fn control(descriptor: RawFd) -> Control {
     // SAFETY: the macro only computes; a header of zeroes is valid, and its other fields are filled
     // in.
-    let (len, mut header) = unsafe { (libc::CMSG_LEN(4) as usize, std::mem::zeroed::<libc::cmsghdr>()) };
+    let (len, mut header) =
+        unsafe { (libc::CMSG_LEN(4) as usize, std::mem::zeroed::<libc::cmsghdr>()) };
     header.cmsg_len = len as _;
     header.cmsg_level = libc::SOL_SOCKET;
     header.cmsg_type = libc::SCM_RIGHTS;

@@ -41,7 +41,14 @@ impl Client {
     /// Speaks over a socket that is connected already.
     #[must_use]
     pub fn over(socket: UnixStream) -> Self {
-        Self { socket, inbox: Inbox::default(), stage: Stage::default(), memory: None, doorbells: BTreeMap::new(), kept: 0 }
+        Self {
+            socket,
+            inbox: Inbox::default(),
+            stage: Stage::default(),
+            memory: None,
+            doorbells: BTreeMap::new(),
+            kept: 0,
+        }
     }
 
     /// The own id, once it has come.
@@ -77,7 +84,10 @@ impl Client {
     /// # Errors
     /// [`Error::NoDoorbell`], [`Error::System`].
     pub fn ring(&self, peer: u16, vector: u16) -> Result<(), Error> {
-        let bell = self.doorbells(peer).get(usize::from(vector)).ok_or(Error::NoDoorbell { peer, vector })?;
+        let bell = self
+            .doorbells(peer)
+            .get(usize::from(vector))
+            .ok_or(Error::NoDoorbell { peer, vector })?;
         doorbell::ring(bell).map_err(Error::system("ring a doorbell"))
     }
 
@@ -101,7 +111,9 @@ impl Client {
                 self.kept += 1;
             }
             // The id may come back, as another peer: with new doorbells from vector 0 on.
-            (Message::Left(peer), _) => self.kept -= self.doorbells.remove(&peer).map_or(0, |bells| bells.len()),
+            (Message::Left(peer), _) => {
+                self.kept -= self.doorbells.remove(&peer).map_or(0, |bells| bells.len())
+            }
             _ => {}
         }
         Ok(Some(message))
@@ -139,7 +151,10 @@ fn wait(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(), Error> {
     if left == Duration::ZERO {
         return Err(Error::Timeout);
     }
-    let left = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+    let left = Timespec {
+        tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    };
     match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&left)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(Error::system("wait for the ivshmem server")(errno)),

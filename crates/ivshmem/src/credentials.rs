@@ -35,11 +35,23 @@ impl Credentials {
 }
 
 /// getsockopt(2) at level SOL_SOCKET; how many whole values came.
-fn get<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, into: &mut [T]) -> Result<usize, Errno> {
+fn get<T: Copy>(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    into: &mut [T],
+) -> Result<usize, Errno> {
     let mut len = libc::socklen_t::try_from(size_of_val(into)).map_err(|_| Errno::INVAL)?;
     // SAFETY: `into` is writable for `len` bytes, and both callers' types are plain numbers, valid
     // with any bytes.
-    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &raw mut len) };
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            into.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
     if got == 0 {
         Ok(len as usize / size_of::<T>())
     } else {
@@ -59,7 +71,8 @@ mod tests {
         assert_eq!(known.uid, own_uid());
         let ours = std::fs::read_to_string("/proc/self/status").expect("proc");
         let line = ours.lines().find_map(|line| line.strip_prefix("Groups:")).expect("groups");
-        let mut groups: Vec<u32> = line.split_whitespace().map(|gid| gid.parse().expect("a number")).collect();
+        let mut groups: Vec<u32> =
+            line.split_whitespace().map(|gid| gid.parse().expect("a number")).collect();
         let mut seen = known.groups;
         groups.sort_unstable();
         seen.sort_unstable();

@@ -29,7 +29,12 @@ pub fn drain(doorbell: impl AsFd) -> Result<bool, Errno> {
     let mut count = [0u8; 8];
     loop {
         // Offset −1: the file's own position, as for read(2).
-        match preadv2(doorbell.as_fd(), &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
+        match preadv2(
+            doorbell.as_fd(),
+            &mut [IoSliceMut::new(&mut count)],
+            u64::MAX,
+            ReadWriteFlags::NOWAIT,
+        ) {
             Ok(_) => return Ok(u64::from_ne_bytes(count) != 0),
             Err(Errno::AGAIN) => return Ok(false),
             Err(Errno::INTR) => {}
@@ -117,10 +122,12 @@ impl Ringer {
     }
 
     fn aio() -> Option<Way> {
-        let source = rustix::fs::memfd_create("ginnel-ringer", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+        let source =
+            rustix::fs::memfd_create("ginnel-ringer", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
         let mut context: libc::c_ulong = 0;
         // SAFETY: `context` is writable and zero, as io_setup(2) wants it.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, 1 as libc::c_long, &raw mut context) };
+        let made =
+            unsafe { libc::syscall(libc::SYS_io_setup, 1 as libc::c_long, &raw mut context) };
         (made == 0).then_some(Way::Aio { context, source })
     }
 
@@ -130,9 +137,14 @@ impl Ringer {
     /// The `errno`; EINVAL if it is no eventfd.
     pub fn ring(&self, doorbell: impl AsFd) -> Result<bool, Errno> {
         match &self.way {
-            Way::Aio { context, source } => submit(*context, source.as_fd(), doorbell.as_fd()).map(|()| true),
+            Way::Aio { context, source } => {
+                submit(*context, source.as_fd(), doorbell.as_fd()).map(|()| true)
+            }
             Way::Poll => {
-                let writable = poll(&mut [PollFd::new(&doorbell, PollFlags::OUT)], Some(&Timespec::default()))? > 0;
+                let writable = poll(
+                    &mut [PollFd::new(&doorbell, PollFlags::OUT)],
+                    Some(&Timespec::default()),
+                )? > 0;
                 if writable { ring(doorbell).map(|()| true) } else { Ok(false) }
             }
         }
@@ -147,7 +159,11 @@ impl Default for Ringer {
 
 /// Reads nothing from `source` and has `doorbell` signalled when that is done, which it is when
 /// this returns.
-fn submit(context: libc::c_ulong, source: BorrowedFd<'_>, doorbell: BorrowedFd<'_>) -> Result<(), Errno> {
+fn submit(
+    context: libc::c_ulong,
+    source: BorrowedFd<'_>,
+    doorbell: BorrowedFd<'_>,
+) -> Result<(), Errno> {
     let number = |fd: BorrowedFd<'_>| u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX);
     let mut control = Iocb {
         opcode: PREAD,
@@ -160,7 +176,9 @@ fn submit(context: libc::c_ulong, source: BorrowedFd<'_>, doorbell: BorrowedFd<'
     let mut event = [0u64; 4];
     // SAFETY: `list` holds one pointer to a filled control block, which the kernel copies; it reads
     // into no buffer, as `bytes` is 0.
-    let submitted = unsafe { libc::syscall(libc::SYS_io_submit, context, 1 as libc::c_long, list.as_mut_ptr()) };
+    let submitted = unsafe {
+        libc::syscall(libc::SYS_io_submit, context, 1 as libc::c_long, list.as_mut_ptr())
+    };
     let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
     if submitted != 1 {
         return Err(failed());
@@ -168,7 +186,14 @@ fn submit(context: libc::c_ulong, source: BorrowedFd<'_>, doorbell: BorrowedFd<'
     let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `event` has room for the one `struct io_event` (32 bytes) that is asked for.
     let got = unsafe {
-        libc::syscall(libc::SYS_io_getevents, context, 0 as libc::c_long, 1 as libc::c_long, event.as_mut_ptr(), &raw const no_time)
+        libc::syscall(
+            libc::SYS_io_getevents,
+            context,
+            0 as libc::c_long,
+            1 as libc::c_long,
+            event.as_mut_ptr(),
+            &raw const no_time,
+        )
     };
     if got < 0 { Err(failed()) } else { Ok(()) }
 }
@@ -205,7 +230,10 @@ mod tests {
     #[test]
     fn a_filled_blocking_eventfd_stops_nobody() {
         let ringer = Ringer::new();
-        assert!(ringer.never_sleeps(), "this kernel has no AIO: the test cannot show what it is for");
+        assert!(
+            ringer.never_sleeps(),
+            "this kernel has no AIO: the test cannot show what it is for"
+        );
         let doorbell = new().expect("eventfd");
         rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes()).expect("filled");
         fcntl_setfl(&doorbell, OFlags::empty()).expect("blocking");

@@ -62,17 +62,35 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System { doing, errno } => write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(*errno)),
+            Self::System { doing, errno } => {
+                write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(*errno))
+            }
             Self::Closed => write!(f, "the ivshmem server closed the connection"),
-            Self::Truncated { bytes } => write!(f, "the ivshmem server closed the connection after {bytes} of a message's 8 bytes"),
-            Self::Version { theirs } => write!(f, "the server speaks ivshmem protocol version {theirs}; only version 0 is known"),
-            Self::Number { value } => write!(f, "the server sent {value}, which is no peer id (0 to 65535)"),
-            Self::StrayDescriptor => write!(f, "the server sent a descriptor with a message that has none"),
-            Self::ManyDescriptors => write!(f, "the server sent more than one descriptor with a message"),
-            Self::NoMemory => write!(f, "the server announced the memory and sent no descriptor with it"),
+            Self::Truncated { bytes } => write!(
+                f,
+                "the ivshmem server closed the connection after {bytes} of a message's 8 bytes"
+            ),
+            Self::Version { theirs } => write!(
+                f,
+                "the server speaks ivshmem protocol version {theirs}; only version 0 is known"
+            ),
+            Self::Number { value } => {
+                write!(f, "the server sent {value}, which is no peer id (0 to 65535)")
+            }
+            Self::StrayDescriptor => {
+                write!(f, "the server sent a descriptor with a message that has none")
+            }
+            Self::ManyDescriptors => {
+                write!(f, "the server sent more than one descriptor with a message")
+            }
+            Self::NoMemory => {
+                write!(f, "the server announced the memory and sent no descriptor with it")
+            }
             Self::SecondMemory => write!(f, "the server sent the memory twice"),
             Self::OwnDeparture => write!(f, "the server says that this peer left"),
-            Self::ManyDoorbells => write!(f, "the server sent more doorbells than a segment can have"),
+            Self::ManyDoorbells => {
+                write!(f, "the server sent more doorbells than a segment can have")
+            }
             Self::Overflow => write!(f, "the peer does not take what is sent to it"),
             Self::NoDoorbell { peer, vector } => write!(f, "peer {peer} has no doorbell {vector}"),
             Self::Timeout => write!(f, "the ivshmem server did not send everything in time"),

@@ -54,7 +54,9 @@ impl Outbox {
             (Message::Memory, Some(memory.clone())),
         ]);
         for (peer, doorbells) in others.into_iter().chain([(id, own)]) {
-            queue.extend(doorbells.iter().map(|doorbell| (Message::Doorbell(peer), Some(doorbell.clone()))));
+            queue.extend(
+                doorbells.iter().map(|doorbell| (Message::Doorbell(peer), Some(doorbell.clone()))),
+            );
         }
         Self { bound: queue.len(), begun: 0, queue }
     }
@@ -72,7 +74,11 @@ impl Outbox {
     /// # Errors
     /// [`Error::Overflow`] where the queue is full: the peer does not read, and is to be let go.
     /// [`Error::StrayDescriptor`] and [`Error::NoMemory`] where message and descriptor do not fit together.
-    pub fn push(&mut self, message: Message, descriptor: Option<Arc<OwnedFd>>) -> Result<(), Error> {
+    pub fn push(
+        &mut self,
+        message: Message,
+        descriptor: Option<Arc<OwnedFd>>,
+    ) -> Result<(), Error> {
         match (message.has_descriptor(), descriptor.is_some()) {
             (true, false) => Err(Error::NoMemory),
             (false, true) => Err(Error::StrayDescriptor),

@@ -97,7 +97,9 @@ impl Stage {
             Self::Id => peer().map(|own| (Message::Id(own), Self::Running { own, memory: false })),
             Self::Running { memory: true, .. } if number == MEMORY => Err(Error::SecondMemory),
             Self::Running { .. } if number == MEMORY && !descriptor => Err(Error::NoMemory),
-            Self::Running { own, .. } if number == MEMORY => Ok((Message::Memory, Self::Running { own, memory: true })),
+            Self::Running { own, .. } if number == MEMORY => {
+                Ok((Message::Memory, Self::Running { own, memory: true }))
+            }
             Self::Running { own, .. } => match peer()? {
                 id if descriptor => Ok((Message::Doorbell(id), self)),
                 id if id == own => Err(Error::OwnDeparture),
@@ -127,7 +129,10 @@ mod tests {
         let (message, stage) = stage.next(65535, false).expect("an id");
         assert_eq!(message, Message::Id(65535));
         let (message, stage) = stage.next(-1, true).expect("the memory");
-        assert_eq!((message, stage), (Message::Memory, Stage::Running { own: 65535, memory: true }));
+        assert_eq!(
+            (message, stage),
+            (Message::Memory, Stage::Running { own: 65535, memory: true })
+        );
         assert_eq!(stage.next(7, true), Ok((Message::Doorbell(7), stage)));
         assert_eq!(stage.next(7, false), Ok((Message::Left(7), stage)));
     }

@@ -71,7 +71,10 @@ fn send_raw(socket: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     if !descriptors.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
     }
-    assert_eq!(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL), Ok(bytes.len()));
+    assert_eq!(
+        sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL),
+        Ok(bytes.len())
+    );
 }
 
 /// What a client says of a server that sent exactly this, in raw messages, and closed.
@@ -118,7 +121,9 @@ fn the_memory_is_the_third_message_and_the_own_doorbells_come_last() {
     let _leaks = NoLeaks::new();
     let (server, mut client) = pair();
     let (memory, own, other) = (memory(), doorbells(2), doorbells(2));
-    Outbox::welcome(1, &memory, [(0, &other[..]), (2, &other[..])], &own).flush(&server).expect("sent");
+    Outbox::welcome(1, &memory, [(0, &other[..]), (2, &other[..])], &own)
+        .flush(&server)
+        .expect("sent");
     drop(server);
     let mut order = Vec::new();
     let end = loop {
@@ -129,7 +134,20 @@ fn the_memory_is_the_third_message_and_the_own_doorbells_come_last() {
         }
     };
     let bell = Message::Doorbell;
-    assert_eq!(order, [Message::Version, Message::Id(1), Message::Memory, bell(0), bell(0), bell(2), bell(2), bell(1), bell(1)]);
+    assert_eq!(
+        order,
+        [
+            Message::Version,
+            Message::Id(1),
+            Message::Memory,
+            bell(0),
+            bell(0),
+            bell(2),
+            bell(2),
+            bell(1),
+            bell(1)
+        ]
+    );
     assert_eq!(end, Error::Closed, "what was sent before the server closed is all there");
 }
 
@@ -144,7 +162,10 @@ fn what_no_server_sends_is_a_named_error() {
     assert_eq!(verdict(&[(0, false), (65536, false)]), Error::Number { value: 65536 });
     assert_eq!(verdict(&[(0, false), (3, false), (-1, false)]), Error::NoMemory);
     assert_eq!(verdict(&[(0, false), (3, false), (-1, true), (-1, true)]), Error::SecondMemory);
-    assert_eq!(verdict(&[(0, false), (3, false), (i64::MIN, true)]), Error::Number { value: i64::MIN });
+    assert_eq!(
+        verdict(&[(0, false), (3, false), (i64::MIN, true)]),
+        Error::Number { value: i64::MIN }
+    );
     assert_eq!(verdict(&[(0, false), (3, false), (3, false)]), Error::OwnDeparture);
 }
 
@@ -195,7 +216,10 @@ fn a_server_cannot_use_up_our_descriptors() {
     };
     assert_eq!(sent_until_refused(&|_| 7), usize::from(MAX_VECTORS) + 1);
     // The limit of descriptors may be lower here than what a client would keep.
-    if rustix::process::getrlimit(rustix::process::Resource::Nofile).current.is_none_or(|most| most > 2 * MAX_DOORBELLS as u64) {
+    if rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .is_none_or(|most| most > 2 * MAX_DOORBELLS as u64)
+    {
         assert_eq!(sent_until_refused(&|n| (n / 100) as u16), MAX_DOORBELLS);
     }
 }
@@ -245,7 +269,9 @@ fn a_joiner_that_does_not_read_is_never_waited_for() {
     let others: Vec<(u16, &[Arc<OwnedFd>])> = (1..=2).map(|peer| (peer, &many[..])).collect();
     let mut outbox = Outbox::welcome(0, &memory, others, &many[..2]);
     let (before, whole) = (Instant::now(), outbox.len());
-    while outbox.flush(&server) == Ok(Progress::Full) && before.elapsed() < Duration::from_millis(50) {}
+    while outbox.flush(&server) == Ok(Progress::Full)
+        && before.elapsed() < Duration::from_millis(50)
+    {}
     let left = outbox.len();
     assert!(left > 0 && left < whole, "{left} of {whole}: the socket took some and not all");
     let reader = std::thread::spawn(move || client.settle(2, soon()).map(|()| client));

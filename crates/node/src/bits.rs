@@ -31,12 +31,16 @@ impl<const WORDS: usize> Bits<WORDS> {
 
     /// True if this changed it.
     pub fn set(&self, index: u32) -> bool {
-        self.0.get(index as usize / 64).is_some_and(|word| word.fetch_or(bit(index), Ordering::SeqCst) & bit(index) == 0)
+        self.0
+            .get(index as usize / 64)
+            .is_some_and(|word| word.fetch_or(bit(index), Ordering::SeqCst) & bit(index) == 0)
     }
 
     /// True if this changed it.
     pub fn unset(&self, index: u32) -> bool {
-        self.0.get(index as usize / 64).is_some_and(|word| word.fetch_and(!bit(index), Ordering::SeqCst) & bit(index) != 0)
+        self.0
+            .get(index as usize / 64)
+            .is_some_and(|word| word.fetch_and(!bit(index), Ordering::SeqCst) & bit(index) != 0)
     }
 
     /// Unsets it if `is_free`, which is asked again afterwards: whoever takes what the

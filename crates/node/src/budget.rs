@@ -115,22 +115,34 @@ mod tests {
                 room
             })
         };
-        assert!(take(0, Purpose::Rings) && looks.get() == 0, "what was touched before costs nothing");
+        assert!(
+            take(0, Purpose::Rings) && looks.get() == 0,
+            "what was touched before costs nothing"
+        );
         assert!(take(1 << 16, Purpose::Rings) && take(1 << 16, Purpose::Rings) && looks.get() == 1);
         assert!(take(1 << 20, Purpose::Rings) && looks.get() == 2, "a MiB is a sixty-fourth");
         // Growth leaves room to others …
         assert!(take(31 << 20, Purpose::Growth) && !take(40 << 20, Purpose::Growth));
-        assert!(budget.refuses_growth(40 << 20) && budget.refuses_growth(1 << 30) && !budget.refuses_growth(39 << 20));
+        assert!(
+            budget.refuses_growth(40 << 20)
+                && budget.refuses_growth(1 << 30)
+                && !budget.refuses_growth(39 << 20)
+        );
         assert!(take(33 << 20, Purpose::Rings));
         // … and where nothing is left, nobody looks again and again.
         let before = looks.get();
-        assert!(!take(65 << 20, Purpose::Rings) && !take(65 << 20, Purpose::Rings) && looks.get() == before);
+        assert!(
+            !take(65 << 20, Purpose::Rings)
+                && !take(65 << 20, Purpose::Rings)
+                && looks.get() == before
+        );
     }
 
     #[test]
     fn without_a_limit_there_is_no_end() {
         let budget = Budget::new();
-        let endless = || Room { limit: u64::MAX, free: u64::MAX, rings: u64::MAX, growth: u64::MAX };
+        let endless =
+            || Room { limit: u64::MAX, free: u64::MAX, rings: u64::MAX, growth: u64::MAX };
         assert!((0..100).all(|_| budget.take_of(1 << 40, Purpose::Growth, endless)));
     }
 }

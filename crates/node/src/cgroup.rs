@@ -34,7 +34,8 @@ pub struct Room {
 }
 
 impl Room {
-    const ENDLESS: Self = Self { limit: u64::MAX, free: u64::MAX, rings: u64::MAX, growth: u64::MAX };
+    const ENDLESS: Self =
+        Self { limit: u64::MAX, free: u64::MAX, rings: u64::MAX, growth: u64::MAX };
 
     /// The lesser of both, of each.
     fn and(self, other: Self) -> Self {
@@ -55,7 +56,9 @@ impl Room {
             limit,
             free,
             rings: share.saturating_sub(taken).min(free / PART_OF_FREE),
-            growth: (share / PART_OF_GROWTH).saturating_sub(taken).min(free / PART_OF_FREE / PART_OF_GROWTH),
+            growth: (share / PART_OF_GROWTH)
+                .saturating_sub(taken)
+                .min(free / PART_OF_FREE / PART_OF_GROWTH),
         }
     }
 }
@@ -77,7 +80,9 @@ pub fn room(segment: u64) -> Room {
 }
 
 fn room_by(cgroup: &CStr, mounts: &CStr, segment: u64) -> Room {
-    let Some((mut directory, version, mounted)) = Directory::find(cgroup, mounts) else { return Room::ENDLESS };
+    let Some((mut directory, version, mounted)) = Directory::find(cgroup, mounts) else {
+        return Room::ENDLESS;
+    };
     let mut room = Room::ENDLESS;
     // From the process's own cgroup up to the highest that is to be seen here.
     loop {
@@ -98,7 +103,8 @@ enum Version {
 
 impl Version {
     fn limit(self, directory: &mut Directory) -> Option<u64> {
-        let mut least = |names: &[&[u8]]| names.iter().filter_map(|name| directory.number(name)).min();
+        let mut least =
+            |names: &[&[u8]]| names.iter().filter_map(|name| directory.number(name)).min();
         let limit = match self {
             Self::One => least(&[b"memory.limit_in_bytes"]),
             // Beyond `high` nobody is killed, but hardly anything runs.
@@ -108,19 +114,25 @@ impl Version {
     }
 
     fn usage(self, directory: &mut Directory) -> Usage {
-        let current: &[u8] = if self == Self::One { b"memory.usage_in_bytes" } else { b"memory.current" };
+        let current: &[u8] =
+            if self == Self::One { b"memory.usage_in_bytes" } else { b"memory.current" };
         let mut usage = Usage { all: directory.number(current).unwrap_or(0), ..Usage::default() };
         let Some(path) = directory.file(b"memory.stat") else { return usage };
         each_line(path, |line| {
             let mut words = line.split(|byte| *byte == b' ');
-            let (Some(mut name), Some(value)) = (words.next(), words.next().and_then(number)) else { return };
+            let (Some(mut name), Some(value)) = (words.next(), words.next().and_then(number))
+            else {
+                return;
+            };
             if self == Self::One {
                 // Those without it are of the cgroup alone, without its children.
                 let Some(total) = name.strip_prefix(b"total_") else { return };
                 name = total;
             }
             match name {
-                b"inactive_file" | b"active_file" => usage.files = usage.files.saturating_add(value),
+                b"inactive_file" | b"active_file" => {
+                    usage.files = usage.files.saturating_add(value)
+                }
                 b"shmem" => usage.shared = value,
                 _ => {}
             }
@@ -146,9 +158,15 @@ impl Directory {
             let mut own = Self::empty();
             each_line(cgroup, |line| {
                 let mut fields = line.splitn(3, |byte| *byte == b':');
-                let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { return };
+                let (Some(_), Some(controllers), Some(path)) =
+                    (fields.next(), fields.next(), fields.next())
+                else {
+                    return;
+                };
                 let is_memorys = match version {
-                    Version::One => controllers.split(|byte| *byte == b',').any(|name| name == b"memory"),
+                    Version::One => {
+                        controllers.split(|byte| *byte == b',').any(|name| name == b"memory")
+                    }
                     Version::Two => controllers.is_empty(),
                 };
                 if is_memorys {
@@ -172,10 +190,14 @@ impl Directory {
                 let path = own.path.get(..own.len).unwrap_or_default();
                 // Of a cgroup outside of what is mounted here nothing is to be seen but what is
                 // above both.
-                let within = path.strip_prefix(if root == b"/" { b"".as_slice() } else { root }).unwrap_or_default();
+                let within = path
+                    .strip_prefix(if root == b"/" { b"".as_slice() } else { root })
+                    .unwrap_or_default();
                 let outside = within.windows(3).any(|part| part == b"/..");
                 let mut directory = Self::empty();
-                if directory.set(&[point, if outside || within == b"/" { b"".as_slice() } else { within }]) {
+                if directory
+                    .set(&[point, if outside || within == b"/" { b"".as_slice() } else { within }])
+                {
                     found = Some((directory, version, point.len()));
                 }
             }
@@ -232,7 +254,10 @@ fn mount(line: &[u8], version: Version) -> Option<(&[u8], &[u8])> {
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let (kind, options) = (fields.next()?, fields.nth(1)?);
     let is_it = match version {
-        Version::One => kind == b"cgroup" && options.split(|byte| *byte == b',').any(|option| option == b"memory"),
+        Version::One => {
+            kind == b"cgroup"
+                && options.split(|byte| *byte == b',').any(|option| option == b"memory")
+        }
         Version::Two => kind == b"cgroup2",
     };
     // Names with spaces are written otherwise, and not looked for.
@@ -246,7 +271,9 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Calls `each` with every line of a file; one of more than a page is passed over.
 fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) {
-    let Ok(fd) = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) else { return };
+    let Ok(fd) = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) else {
+        return;
+    };
     let (mut buffer, mut held, mut passing) = ([0; 4096], 0, false);
     while let Some(room) = buffer.get_mut(held..)
         && let Ok(got @ 1..) = sys::read(fd, room)

@@ -47,7 +47,11 @@ impl<'n> Look<'n> {
     #[must_use]
     pub fn begin(node: &'n Node, reach: Reach) -> Self {
         let joined = node.joined();
-        let gone = if reach == Reach::All { place::gone(&joined.segment, joined.place) } else { Vec::new() };
+        let gone = if reach == Reach::All {
+            place::gone(&joined.segment, joined.place)
+        } else {
+            Vec::new()
+        };
         Self { node, reach, gone, members: Members::default(), processes: Processes::default() }
     }
 
@@ -158,7 +162,8 @@ struct Processes {
 impl Processes {
     fn live(&mut self, node: &Node, process: u32) -> bool {
         let life = node.processes.process(process).life();
-        let known = self.found.iter().flatten().find(|(known, of, _)| (*known, *of) == (process, life));
+        let known =
+            self.found.iter().flatten().find(|(known, of, _)| (*known, *of) == (process, life));
         if let Some((_, _, lives)) = known {
             return *lives;
         }

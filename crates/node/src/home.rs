@@ -52,10 +52,14 @@ pub fn check_directory(directory: &Path) -> Result<(), String> {
     let (me, shown, mode) = (sys::effective_ids().0, directory.display(), stat.st_mode & 0o7777);
     if stat.st_uid != me {
         let owner = stat.st_uid;
-        return Err(format!("{shown} belongs to user {owner}: set GINNEL_DIR to a directory of this user's ({me})"));
+        return Err(format!(
+            "{shown} belongs to user {owner}: set GINNEL_DIR to a directory of this user's ({me})"
+        ));
     }
     if mode & 0o077 != 0 {
-        return Err(format!("{shown} has mode {mode:o} and must have none but its owner's rights: chmod 700 {shown}"));
+        return Err(format!(
+            "{shown} has mode {mode:o} and must have none but its owner's rights: chmod 700 {shown}"
+        ));
     }
     Ok(())
 }
@@ -69,11 +73,15 @@ pub(crate) fn check_table(stat: &libc::stat) -> Result<(), Error> {
     if file && stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o077 == 0 {
         return Ok(());
     }
-    Err(Error::System { doing: "use a table that is not this user's alone (mode 600)", errno: libc::EPERM })
+    Err(Error::System {
+        doing: "use a table that is not this user's alone (mode 600)",
+        errno: libc::EPERM,
+    })
 }
 
 fn c_path(directory: &Path) -> Result<CString, String> {
-    CString::new(directory.as_os_str().as_bytes()).map_err(|_| failed(directory, "make directory", libc::EINVAL))
+    CString::new(directory.as_os_str().as_bytes())
+        .map_err(|_| failed(directory, "make directory", libc::EINVAL))
 }
 
 fn failed(directory: &Path, doing: &'static str, errno: i32) -> String {
@@ -115,12 +123,18 @@ mod tests {
         Processes::open_or_create(place.path()).expect("made");
         for mode in [0o660, 0o606, 0o644] {
             chmod(&path, mode);
-            assert!(matches!(Processes::open_or_create(place.path()), Err(Error::System { errno: libc::EPERM, .. })));
+            assert!(matches!(
+                Processes::open_or_create(place.path()),
+                Err(Error::System { errno: libc::EPERM, .. })
+            ));
         }
         chmod(&path, 0o600);
         Processes::open_or_create(place.path()).expect("as it was");
         let link = tempfile::tempdir().expect("a directory");
         symlink(&path, link.path().join(PROCESS_TABLE)).expect("made");
-        assert!(matches!(Processes::open_or_create(link.path()), Err(Error::System { errno: libc::ELOOP, .. })));
+        assert!(matches!(
+            Processes::open_or_create(link.path()),
+            Err(Error::System { errno: libc::ELOOP, .. })
+        ));
     }
 }

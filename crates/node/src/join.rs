@@ -24,7 +24,8 @@ const SHARE: u64 = 4;
 /// gone and its socket with it.
 #[must_use]
 pub fn is_socket(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "sock") || path.metadata().is_ok_and(|meta| meta.file_type().is_socket())
+    path.extension().is_some_and(|extension| extension == "sock")
+        || path.metadata().is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// A segment given as a file, a device or the socket of a daemon, for a look: from a daemon without
@@ -77,7 +78,9 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
         }
         // SAFETY: `socket` is open until the end of this function.
         let received = inbox.receive(unsafe { BorrowedFd::borrow_raw(socket.0) });
-        let received = received.map_err(|_| Error::NoDaemon("it closed the connection, or does not speak ginneld's protocol"))?;
+        let received = received.map_err(|_| {
+            Error::NoDaemon("it closed the connection, or does not speak ginneld's protocol")
+        })?;
         let Some((number, descriptor)) = received else {
             if refused(memory.as_ref()) {
                 // Nothing more comes.
@@ -88,17 +91,21 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
             continue;
         };
         let descriptor = descriptor.map(|descriptor| Fd(descriptor.into_raw_fd()));
-        let (message, next) =
-            stage.next(number, descriptor.is_some()).map_err(|_| Error::NoDaemon("it does not speak ginneld's protocol"))?;
+        let (message, next) = stage
+            .next(number, descriptor.is_some())
+            .map_err(|_| Error::NoDaemon("it does not speak ginneld's protocol"))?;
         stage = next;
         match (message, descriptor) {
             (Message::Id(0) | Message::Version, None) => {}
-            (Message::Id(_), _) => return Err(Error::NoDaemon("this is a virtual machine's socket, not host.sock")),
+            (Message::Id(_), _) => {
+                return Err(Error::NoDaemon("this is a virtual machine's socket, not host.sock"));
+            }
             (Message::Memory, Some(fd)) => memory = Some(high(fd)),
             (Message::Doorbell(0), Some(fd)) => own.push(high(fd)),
             (Message::Doorbell(peer), Some(fd)) => {
                 vectors += usize::from(peer == 1);
-                let in_order = vectors > 0 && usize::from(peer) == machines.len() / vectors + 1 || peer == 1;
+                let in_order =
+                    vectors > 0 && usize::from(peer) == machines.len() / vectors + 1 || peer == 1;
                 if !in_order || peer > MAX_PEER || own.len() + vectors > usize::from(MAX_VECTORS) {
                     return Err(Error::NoDaemon("it does not serve as ginneld does"));
                 }
@@ -141,9 +148,11 @@ fn connect(path: &Path) -> Result<Fd, Error> {
     }
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
     // SAFETY: no memory is passed.
-    let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.map_err(failed)?;
+    let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }
+        .map_err(failed)?;
     let socket = Fd(socket as i32);
-    let arguments = [socket.0 as usize, &raw const address as usize, size_of_val(&address), 0, 0, 0];
+    let arguments =
+        [socket.0 as usize, &raw const address as usize, size_of_val(&address), 0, 0, 0];
     // SAFETY: `address` is readable for its length.
     unsafe { sys::raw(Sysno::connect, arguments) }.map_err(failed)?;
     Ok(socket)

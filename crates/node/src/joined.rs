@@ -48,7 +48,8 @@ pub struct Joined {
 
 pub(crate) fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
     if join::is_socket(&settings.segment) {
-        return join::open(&settings.segment).map(|(segment, admission)| (segment, Some(Bells::new(admission))));
+        return join::open(&settings.segment)
+            .map(|(segment, admission)| (segment, Some(Bells::new(admission))));
     }
     Segment::open_or_create(&settings.segment, &settings.config).map(|segment| (segment, None))
 }
@@ -86,15 +87,20 @@ impl Joined {
         let mark = table_mark(&settings.directory) ^ u64::from(library.number());
         let holds = |member| place::is_ours(&segment, place, member, mark);
         let Some(member) =
-            processes.member_of(key ^ u64::from(library.number()), ticket, holds, || place::choose_member(&segment, place, mark))
+            processes.member_of(key ^ u64::from(library.number()), ticket, holds, || {
+                place::choose_member(&segment, place, mark)
+            })
         else {
             segment.close();
             return Err(Error::Full);
         };
         let path = if bells.is_some() { &settings.segment } else { segment.path() };
-        let (wake_dir, wake_mode) = open_wake_directory(&wake_directory(&settings.directory, path), path)
-            .map_or_else(|errno| (Err(errno), 0), |(dir, mode)| (Ok(dir), mode));
-        if let (Some(_), Ok(dir), Ok(socket)) = (&bells, wake_dir, CString::new(path.as_os_str().as_bytes())) {
+        let (wake_dir, wake_mode) =
+            open_wake_directory(&wake_directory(&settings.directory, path), path)
+                .map_or_else(|errno| (Err(errno), 0), |(dir, mode)| (Ok(dir), mode));
+        if let (Some(_), Ok(dir), Ok(socket)) =
+            (&bells, wake_dir, CString::new(path.as_os_str().as_bytes()))
+        {
             let _ = sys::symlinkat(&socket, dir, SOCKET);
         }
         let tokens = settings.tokens || segment.tokens_only();

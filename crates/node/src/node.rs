@@ -76,18 +76,23 @@ impl Node {
         if sys::descriptor_limit() < FEWEST_DESCRIPTORS {
             // A program that counts on every descriptor it may have is not to miss those that are
             // taken here.
-            return Err(Unattached::because(format!("fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)")));
+            return Err(Unattached::because(format!(
+                "fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)"
+            )));
         }
         let (space, memory) = sys::memory_limits();
         if space < settings.config.size.saturating_mul(LEAST_SPACE) || memory < LEAST_MEMORY {
             return Err(Unattached::because("memory limited (ulimit -v or -d)".to_owned()));
         }
         home::make_directory(&settings.directory).map_err(Unattached::because)?;
-        let own = open_own(&settings.directory).map_err(|(path, error)| Unattached::new(&path, &error))?;
+        let own = open_own(&settings.directory)
+            .map_err(|(path, error)| Unattached::new(&path, &error))?;
         let path = settings.directory.join(PROCESS_TABLE);
-        let processes = Processes::open_or_create(&settings.directory).map_err(|error| Unattached::new(&path, &error))?;
-        let me =
-            processes.enter(library, &own).ok_or_else(|| Unattached::because(format!("{}: too many processes", path.display())))?;
+        let processes = Processes::open_or_create(&settings.directory)
+            .map_err(|error| Unattached::new(&path, &error))?;
+        let me = processes.enter(library, &own).ok_or_else(|| {
+            Unattached::because(format!("{}: too many processes", path.display()))
+        })?;
         let ticket = processes.process(me).ticket(me);
         let refuse = |error: Error| {
             let unattached = Unattached::new(&settings.segment, &error);
@@ -97,7 +102,9 @@ impl Node {
             unattached
         };
         let joined = open(&settings)
-            .and_then(|opened| Joined::new(opened, &processes, library, ticket, &settings, on_descriptor, 0))
+            .and_then(|opened| {
+                Joined::new(opened, &processes, library, ticket, &settings, on_descriptor, 0)
+            })
             .map_err(refuse)?;
         let node = Self {
             processes,
@@ -184,14 +191,17 @@ impl Node {
 
     /// Begins to leave the segment, or stays after all.
     pub fn set_leaving(&self, on: bool) {
-        self.standing.store(if on { Standing::Leaving } else { Standing::Here } as u32, Ordering::SeqCst);
+        self.standing
+            .store(if on { Standing::Leaving } else { Standing::Here } as u32, Ordering::SeqCst);
     }
 
     /// Must nothing be begun in the segment?
     #[must_use]
     pub fn is_away(&self) -> bool {
         let gone = || self.joined().place.is_some() && self.joined().segment.is_gone();
-        self.standing() != Standing::Here || gone() || self.processes.is_detached(self.joined().segment.id())
+        self.standing() != Standing::Here
+            || gone()
+            || self.processes.is_detached(self.joined().segment.id())
     }
 
     /// Leaves the segment. Nothing of this process is in it any more, and its waiters were given
@@ -230,11 +240,22 @@ impl Node {
         let detached = self.processes.is_detached(again.id());
         if detached && !asked {
             again.close();
-            return Err(Error::System { doing: "join a segment that was detached", errno: libc::EBUSY });
+            return Err(Error::System {
+                doing: "join a segment that was detached",
+                errno: libc::EBUSY,
+            });
         }
         let number = self.joined().number.wrapping_add(1);
         let opened = (again, bells);
-        let joined = Joined::new(opened, &self.processes, self.library, self.ticket(), &self.settings, self.on_descriptor, number)?;
+        let joined = Joined::new(
+            opened,
+            &self.processes,
+            self.library,
+            self.ticket(),
+            &self.settings,
+            self.on_descriptor,
+            number,
+        )?;
         self.joined.store(Box::into_raw(Box::new(joined)), Ordering::Release);
         self.processes.process(self.me()).reason.store(0, Ordering::Relaxed);
         self.set_leaving(detached);

@@ -46,7 +46,11 @@ impl Place {
         };
         // The host's is that of the process that joined last.
         let generation = if peer == 0 { 0 } else { segment.presence(peer).generation & 0xffff };
-        Some(Self { peer, vectors, word: u64::from(boot()) << 32 | generation << 16 | u64::from(peer) << 8 | AMONG })
+        Some(Self {
+            peer,
+            vectors,
+            word: u64::from(boot()) << 32 | generation << 16 | u64::from(peer) << 8 | AMONG,
+        })
     }
 
     /// A number that no other kernel has, nor another boot of this one: to tell apart addresses
@@ -66,12 +70,16 @@ impl Place {
 /// Names this boot of the kernel, in 32 bits; never 0.
 fn boot() -> u32 {
     let mut text = [0; 36];
-    if let Ok(fd) = sys::openat(libc::AT_FDCWD, c"/proc/sys/kernel/random/boot_id", libc::O_RDONLY, 0) {
+    if let Ok(fd) =
+        sys::openat(libc::AT_FDCWD, c"/proc/sys/kernel/random/boot_id", libc::O_RDONLY, 0)
+    {
         let _ = sys::read(fd, &mut text);
         sys::close(fd);
     }
     // FNV-1a: it is random already, and only to be made shorter.
-    text.iter().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)) | 1
+    text.iter()
+        .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+        | 1
 }
 
 fn word(segment: &Segment, member: u16) -> &AtomicU64 {
@@ -102,15 +110,22 @@ fn mark(segment: &Segment, member: u16) -> &AtomicU64 {
 /// Takes a free entry of the member table for the processes with this mark.
 pub(crate) fn choose_member(segment: &Segment, place: Option<Place>, mark_of: u64) -> Option<u16> {
     let own = place.map_or(ALONE, |place| place.word);
-    let free = |&member: &u16| word(segment, member).compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    (0..count(segment)).find(free).inspect(|&member| mark(segment, member).store(mark_of, Ordering::Relaxed))
+    let free = |&member: &u16| {
+        word(segment, member).compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    (0..count(segment))
+        .find(free)
+        .inspect(|&member| mark(segment, member).store(mark_of, Ordering::Relaxed))
 }
 
 /// Is an entry still of the processes with this mark? The other kernels give the host's back while
 /// none of its processes is there, and another may have taken it.
 pub(crate) fn is_ours(segment: &Segment, place: Option<Place>, member: u16, mark_of: u64) -> bool {
     let same = |place: Place| {
-        (word(segment, member).load(Ordering::Relaxed), mark(segment, member).load(Ordering::Relaxed)) == (place.word, mark_of)
+        (
+            word(segment, member).load(Ordering::Relaxed),
+            mark(segment, member).load(Ordering::Relaxed),
+        ) == (place.word, mark_of)
     };
     place.is_none_or(same)
 }
@@ -139,7 +154,11 @@ pub(crate) fn look(segment: &Segment, place: Option<Place>, member: u16) -> Know
     if peer == own.peer {
         // An earlier boot, or before an unplug; of those without a number one cannot tell which is
         // which.
-        return if peer > MAX_PEER && theirs >> 32 != own.word >> 32 { Known::Lives } else { Known::Gone };
+        return if peer > MAX_PEER && theirs >> 32 != own.word >> 32 {
+            Known::Lives
+        } else {
+            Known::Gone
+        };
     }
     // Of the host's processes each has joined anew; those without a number are never spoken of.
     let same = peer == 0 || presence.generation & 0xffff == theirs >> 16 & 0xffff;

@@ -43,7 +43,8 @@ pub const PROCESSES: u32 = 4096;
 
 const PROCESSES_AT: usize = size_of::<Header>();
 const SIZE: usize = PROCESSES_AT + PROCESSES as usize * size_of::<Process>();
-static KIND: Kind = Kind { name: "use process table", magic: MAGIC, version: VERSION, size: SIZE, at_first: SIZE };
+static KIND: Kind =
+    Kind { name: "use process table", magic: MAGIC, version: VERSION, size: SIZE, at_first: SIZE };
 
 #[repr(C, align(4096))]
 struct Header {
@@ -119,7 +120,9 @@ impl Processes {
     }
 
     fn of(table: Table) -> Self {
-        let seen_unlocked = (0..if table.is_writable() { 0 } else { PROCESSES }).map(|_| AtomicU32::new(0)).collect();
+        let seen_unlocked = (0..if table.is_writable() { 0 } else { PROCESSES })
+            .map(|_| AtomicU32::new(0))
+            .collect();
         let lock = AtomicPtr::new(std::ptr::null_mut());
         Self { table, seen_unlocked, locked: AtomicU64::new(0), lock }
     }
@@ -133,12 +136,21 @@ impl Processes {
     #[must_use]
     pub fn process(&self, index: u32) -> &Process {
         // SAFETY: the remainder keeps it inside the map; all fields are atomics.
-        unsafe { &*self.table.base().add(PROCESSES_AT).cast::<Process>().add((index % PROCESSES) as usize) }
+        unsafe {
+            &*self
+                .table
+                .base()
+                .add(PROCESSES_AT)
+                .cast::<Process>()
+                .add((index % PROCESSES) as usize)
+        }
     }
 
     /// Every entry whose process lives, whatever its library, with its number.
     pub fn living(&self) -> impl Iterator<Item = (u32, &Process)> {
-        (0..PROCESSES).map(|index| (index, self.process(index))).filter(|(index, _)| self.alive(*index))
+        (0..PROCESSES)
+            .map(|index| (index, self.process(index)))
+            .filter(|(index, _)| self.alive(*index))
     }
 
     /// Could this process open it anew, for reading and writing, under the same name?
@@ -186,7 +198,12 @@ impl Processes {
     /// The segments that processes are asked to leave.
     #[must_use]
     pub fn detached(&self) -> Vec<u64> {
-        self.header().detached.iter().map(|id| id.load(Ordering::Relaxed)).filter(|id| *id != 0).collect()
+        self.header()
+            .detached
+            .iter()
+            .map(|id| id.load(Ordering::Relaxed))
+            .filter(|id| *id != 0)
+            .collect()
     }
 
     /// Asks the processes to leave a segment, or lets them join it again. `false`: no room for
@@ -194,7 +211,11 @@ impl Processes {
     #[must_use]
     pub fn set_detached(&self, segment: u64, on: bool) -> bool {
         let ids = &self.header().detached;
-        let change = |from, to| ids.iter().any(|id| id.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok());
+        let change = |from, to| {
+            ids.iter().any(|id| {
+                id.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            })
+        };
         if on {
             return self.is_detached(segment) || change(0, segment);
         }
@@ -220,13 +241,19 @@ impl Processes {
         let _held = header.members_lock.lock(self, me);
         let known = header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == segment);
         if let Some((_, member)) = known {
-            let settled = u16::try_from(member.load(Ordering::Relaxed)).ok().filter(|&member| holds(member));
-            return settled.or_else(|| choose().inspect(|&chosen| member.store(chosen.into(), Ordering::Relaxed)));
+            let settled =
+                u16::try_from(member.load(Ordering::Relaxed)).ok().filter(|&member| holds(member));
+            return settled.or_else(|| {
+                choose().inspect(|&chosen| member.store(chosen.into(), Ordering::Relaxed))
+            });
         }
         // Segments that are gone are forgotten when the table is full: their number only matters
         // while they are mapped.
-        let (id, member) =
-            header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == 0).or_else(|| header.members.first())?;
+        let (id, member) = header
+            .members
+            .iter()
+            .find(|(id, _)| id.load(Ordering::Relaxed) == 0)
+            .or_else(|| header.members.first())?;
         let chosen = choose()?;
         member.store(u64::from(chosen), Ordering::Relaxed);
         id.store(segment, Ordering::Relaxed);
@@ -238,7 +265,8 @@ impl Processes {
     #[must_use]
     pub fn seen_as(&self, segment: u64, library: Library) -> Option<u16> {
         let key = segment ^ u64::from(library.number());
-        let (_, member) = self.header().members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == key)?;
+        let (_, member) =
+            self.header().members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == key)?;
         u16::try_from(member.load(Ordering::Relaxed)).ok()
     }
 }
@@ -294,9 +322,18 @@ mod tests {
             let [Some(one), Some(two)] = both else { unsafe { libc::_exit(1) } };
             let parents = [first.index, second.index];
             let apart = one != two && !parents.contains(&one) && !parents.contains(&two);
-            let live = first.processes.is_still(first.ticket) && first.processes.is_still(second.ticket);
+            let live =
+                first.processes.is_still(first.ticket) && first.processes.is_still(second.ticket);
             // SAFETY: ends the child.
-            unsafe { libc::_exit(if apart && live && first.processes.alive(one) && first.processes.alive(two) { 0 } else { 2 }) };
+            unsafe {
+                libc::_exit(
+                    if apart && live && first.processes.alive(one) && first.processes.alive(two) {
+                        0
+                    } else {
+                        2
+                    },
+                )
+            };
         }
         let mut status = 0;
         // SAFETY: `status` is writable.
@@ -313,7 +350,11 @@ mod tests {
         let own = std::env::current_exe().expect("a test is a program");
         let Some(directory) = std::env::var_os(PLACE) else {
             let place = tempfile::tempdir().expect("a directory");
-            let ran = Command::new(own).args(["--exact", name]).env(PLACE, place.path()).output().expect("it starts");
+            let ran = Command::new(own)
+                .args(["--exact", name])
+                .env(PLACE, place.path())
+                .output()
+                .expect("it starts");
             let said = String::from_utf8_lossy(&ran.stdout);
             assert!(ran.status.success() && said.contains("1 passed"), "{said}");
             return;
@@ -324,7 +365,8 @@ mod tests {
             let before = format!("{} {} {}", lasting.index, lasting.ticket, linked.ticket);
             panic!("{}", Command::new(own).args(["--exact", name]).env(BEFORE, before).exec());
         };
-        let before: Vec<u32> = before.split(' ').map(|number| number.parse().expect("a number")).collect();
+        let before: Vec<u32> =
+            before.split(' ').map(|number| number.parse().expect("a number")).collect();
         let [index, ticket, linked_before] = before[..] else { panic!("three numbers") };
         let lasting = enter(directory, LASTING);
         assert_eq!(lasting.index, index, "it goes on with its entry");
@@ -332,11 +374,17 @@ mod tests {
         let ended = linked_before & 0xffff;
         assert!(!lasting.processes.alive(ended), "the program ended, though its process did not");
         lasting.processes.free_ended(LASTING, &());
-        assert_ne!(lasting.processes.process(ended).pid.load(Ordering::Relaxed), 0, "another library's");
+        assert_ne!(
+            lasting.processes.process(ended).pid.load(Ordering::Relaxed),
+            0,
+            "another library's"
+        );
         lasting.processes.free_ended(LINKED, &());
         assert_eq!(lasting.processes.process(ended).pid.load(Ordering::Relaxed), 0);
         let linked = enter(directory, LINKED);
-        assert!(linked.processes.is_still(linked.ticket) && !linked.processes.is_still(linked_before));
+        assert!(
+            linked.processes.is_still(linked.ticket) && !linked.processes.is_still(linked_before)
+        );
         assert_eq!(lasting.processes.living().count(), 2);
     }
 }

@@ -94,12 +94,24 @@ mod tests {
             return assert_eq!(format!("{:?}", Settings::from_environment().spin_ns), expected);
         }
         let own = std::env::current_exe().expect("a test is a program");
-        for (value, expected) in [("0", Some(0)), ("1", Some(1000)), ("30", Some(30_000)), ("", None), ("many", None)] {
+        for (value, expected) in
+            [("0", Some(0)), ("1", Some(1000)), ("30", Some(30_000)), ("", None), ("many", None)]
+        {
             let mut again = Command::new(&own);
-            again.args(["--exact", "settings::tests::every_number_of_microseconds_to_spin_is_a_setting"]);
-            let ran = again.env("GINNEL_SPIN", value).env(EXPECTED, format!("{expected:?}")).output().expect("it starts");
+            again.args([
+                "--exact",
+                "settings::tests::every_number_of_microseconds_to_spin_is_a_setting",
+            ]);
+            let ran = again
+                .env("GINNEL_SPIN", value)
+                .env(EXPECTED, format!("{expected:?}"))
+                .output()
+                .expect("it starts");
             let said = String::from_utf8_lossy(&ran.stdout);
-            assert!(ran.status.success() && said.contains("1 passed"), "GINNEL_SPIN={value}: {said}");
+            assert!(
+                ran.status.success() && said.contains("1 passed"),
+                "GINNEL_SPIN={value}: {said}"
+            );
         }
     }
 }

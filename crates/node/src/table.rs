@@ -94,15 +94,26 @@ impl Table {
         check: impl FnOnce(&libc::stat) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let name = c_path(path, kind)?;
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | if writable { libc::O_RDWR } else { libc::O_RDONLY };
-        let fd = sys::openat(libc::AT_FDCWD, &name, flags, 0).map_err(|errno| system(kind.name, errno))?;
+        let flags = libc::O_NONBLOCK
+            | libc::O_NOFOLLOW
+            | if writable { libc::O_RDWR } else { libc::O_RDONLY };
+        let fd = sys::openat(libc::AT_FDCWD, &name, flags, 0)
+            .map_err(|errno| system(kind.name, errno))?;
         let stat = sys::fstat(fd).map_err(|errno| system(kind.name, errno));
-        let opened = stat.and_then(|stat| check(&stat).and_then(|()| Self::map(fd, &stat, name, kind, writable)));
+        let opened = stat.and_then(|stat| {
+            check(&stat).and_then(|()| Self::map(fd, &stat, name, kind, writable))
+        });
         sys::close(fd);
         opened
     }
 
-    fn map(fd: i32, stat: &libc::stat, path: CString, kind: &'static Kind, writable: bool) -> Result<Self, Error> {
+    fn map(
+        fd: i32,
+        stat: &libc::stat,
+        path: CString,
+        kind: &'static Kind,
+        writable: bool,
+    ) -> Result<Self, Error> {
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         let mut head = [0u8; 16];
         let read = sys::read(fd, &mut head).map_err(|errno| system(kind.name, errno))?;
@@ -116,7 +127,8 @@ impl Table {
         if actual != kind.size as u64 {
             return Err(Error::Truncated { expected: kind.size as u64, actual });
         }
-        let base = sys::map_shared(fd, kind.size, writable).map_err(|errno| system(kind.name, errno))?;
+        let base =
+            sys::map_shared(fd, kind.size, writable).map_err(|errno| system(kind.name, errno))?;
         Ok(Self { base, kind, path, identity: (stat.st_dev, stat.st_ino), writable })
     }
 
@@ -186,11 +198,17 @@ fn create(path: &Path, kind: &Kind) -> Result<(), Error> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{:x}.new", sys::random_u64()));
     let (draft, name) = (c_path(Path::new(&draft), kind)?, c_path(path, kind)?);
-    let fd = sys::openat(libc::AT_FDCWD, &draft, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
-        .map_err(|errno| system(kind.name, errno))?;
+    let fd =
+        sys::openat(libc::AT_FDCWD, &draft, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
+            .map_err(|errno| system(kind.name, errno))?;
     let made = sys::ftruncate(fd, kind.size as u64)
         .and_then(|()| sys::fallocate(fd, 0, kind.at_first as u64))
-        .and_then(|()| sys::write(fd, &[kind.magic.to_le_bytes(), u64::from(kind.version).to_le_bytes()].concat()))
+        .and_then(|()| {
+            sys::write(
+                fd,
+                &[kind.magic.to_le_bytes(), u64::from(kind.version).to_le_bytes()].concat(),
+            )
+        })
         .and_then(|_| sys::link(&draft, &name));
     sys::close(fd);
     let _ = sys::unlinkat(libc::AT_FDCWD, &draft);

@@ -78,10 +78,16 @@ impl Waiter {
         }
     }
 
-    fn with_fifo(node: &Node, joined: &Joined, head: Head, relay: Option<&Bells>) -> Result<Self, Error> {
+    fn with_fifo(
+        node: &Node,
+        joined: &Joined,
+        head: Head,
+        relay: Option<&Bells>,
+    ) -> Result<Self, Error> {
         let (segment, dir, id) = (&joined.segment, joined.wake_dir(), sys::random_u64());
         let name = fifo::name(id);
-        let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| fifo::open_own(dir, id, joined.wake_mode));
+        let opened = sys::mkfifoat(dir, &name, 0o600)
+            .and_then(|()| fifo::open_own(dir, id, joined.wake_mode));
         // If this process is killed from here on, whoever frees the page removes it. (Not before it
         // is made and opened: who owns the directory would know the name, and could put another
         // there.)
@@ -109,7 +115,12 @@ impl Waiter {
         give_up(Error::Full)
     }
 
-    fn with_doorbell(node: &Node, segment: &Segment, head: Head, place: Place) -> Result<Self, Error> {
+    fn with_doorbell(
+        node: &Node,
+        segment: &Segment,
+        head: Head,
+        place: Place,
+    ) -> Result<Self, Error> {
         let (file, vector) = doorbell::watch(segment, place, head.page()).map_err(|errno| {
             segment.release_head(head);
             Error::System { doing: "wait for doorbells", errno }
@@ -150,7 +161,9 @@ impl Waiter {
             bells.leave(self.page, self.fifo);
         }
         node.disown(self.fifo);
-        if let Some(head) = page::head_of(&joined.segment, self.page).and_then(|head| joined.segment.take(head)) {
+        if let Some(head) =
+            page::head_of(&joined.segment, self.page).and_then(|head| joined.segment.take(head))
+        {
             discard(joined, head);
         }
     }
@@ -287,8 +300,12 @@ impl Joined {
                 (Call::Fifo(line), Way::Line(lines)) => lines.ring(line),
                 (Call::Bell(..), Way::Line(_)) => false,
                 (Call::Bell(peer @ 1.., vector), Way::Relay(bells)) => bells.ring(peer, vector),
-                (Call::Bell(0, _), Way::Relay(_)) => by_fifo(joined, page, page::fifo_of(segment, page)),
-                (Call::Bell(peer, vector), _) => device::ring(joined.device(), peer, vector).is_ok(),
+                (Call::Bell(0, _), Way::Relay(_)) => {
+                    by_fifo(joined, page, page::fifo_of(segment, page))
+                }
+                (Call::Bell(peer, vector), _) => {
+                    device::ring(joined.device(), peer, vector).is_ok()
+                }
                 (Call::Fifo(id), _) => by_fifo(joined, page, id),
             };
         page::raised(segment, page, woken);
@@ -302,7 +319,10 @@ fn by_fifo(joined: &Joined, page: u32, id: u64) -> bool {
     let segment = &joined.segment;
     // A waiter is taken before its FIFO goes. One that is not has lost it to somebody who emptied
     // the directory.
-    let is_live = || page::head_of(segment, page).is_some_and(|head| !head.is_busy()) && page::fifo_of(segment, page) == id;
+    let is_live = || {
+        page::head_of(segment, page).is_some_and(|head| !head.is_busy())
+            && page::fifo_of(segment, page) == id
+    };
     match joined.peers.write(joined.wake_dir(), id) {
         Ok(()) => true,
         Err(libc::ENOENT) => !is_live(),
@@ -320,11 +340,13 @@ pub fn call(directory: &Path, segment: &Segment, page: u32) {
             (device, &[])
         }
         Some(Call::Fifo(id)) => {
-            let file = find_wake_directory(&wake_directory(directory, segment.path()), segment.path()).map_or(-1, |dir| {
-                let file = fifo::open(dir, id).unwrap_or(-1);
-                sys::close(dir);
-                file
-            });
+            let file =
+                find_wake_directory(&wake_directory(directory, segment.path()), segment.path())
+                    .map_or(-1, |dir| {
+                        let file = fifo::open(dir, id).unwrap_or(-1);
+                        sys::close(dir);
+                        file
+                    });
             (file, &[0])
         }
         None => return,

@@ -11,10 +11,18 @@ use ginnel_region::sys;
 use std::ffi::CStr;
 
 /// Of the system's own programs.
-const SYSTEM: &CStr = if cfg!(target_arch = "aarch64") { c"/lib/ld-linux-aarch64.so.1" } else { c"/lib64/ld-linux-x86-64.so.2" };
+const SYSTEM: &CStr = if cfg!(target_arch = "aarch64") {
+    c"/lib/ld-linux-aarch64.so.1"
+} else {
+    c"/lib64/ld-linux-x86-64.so.2"
+};
 
 /// musl's, where the system's programs are for that.
-const MUSLS: &CStr = if cfg!(target_arch = "aarch64") { c"/lib/ld-musl-aarch64.so.1" } else { c"/lib/ld-musl-x86_64.so.1" };
+const MUSLS: &CStr = if cfg!(target_arch = "aarch64") {
+    c"/lib/ld-musl-aarch64.so.1"
+} else {
+    c"/lib/ld-musl-x86_64.so.1"
+};
 
 /// As many links to a dynamic linker are followed.
 const LINKS: usize = 8;
@@ -28,7 +36,9 @@ const FAR: u64 = 1 << 40;
 /// Is that the name of glibc's dynamic linker?
 pub(super) fn is_glibcs_linker(file_name: &[u8]) -> bool {
     // ld-2.31.so: what the others are links to, before 2.34.
-    [&b"ld-linux"[..], b"ld.so", b"ld64.so", b"ld-2."].iter().any(|linker| file_name.starts_with(linker))
+    [&b"ld-linux"[..], b"ld.so", b"ld64.so", b"ld-2."]
+        .iter()
+        .any(|linker| file_name.starts_with(linker))
 }
 
 /// Why a program of the system's cannot have `library`; `None` if it can.
@@ -37,7 +47,9 @@ pub(super) fn of_system(library: Option<&CStr>) -> Option<Unreachable> {
     let mut buffer: Name = [0; 256];
     match real_name(SYSTEM, &mut buffer) {
         Some(linker) => beside(linker, library),
-        None if sys::openat(libc::AT_FDCWD, MUSLS, libc::O_PATH, 0).map(sys::close).is_ok() => Some(musl(library)),
+        None if sys::openat(libc::AT_FDCWD, MUSLS, libc::O_PATH, 0).map(sys::close).is_ok() => {
+            Some(musl(library))
+        }
         None => Some(Unreachable::OtherLibrary),
     }
 }
@@ -61,7 +73,9 @@ pub(super) fn of_linker(linker: &CStr, library: Option<&CStr>) -> Option<Unreach
 }
 
 fn is_musls(name: &[u8]) -> bool {
-    [&b"ld-musl"[..], b"libc.musl"].iter().any(|musl| name.windows(musl.len()).any(|part| part == *musl))
+    [&b"ld-musl"[..], b"libc.musl"]
+        .iter()
+        .any(|musl| name.windows(musl.len()).any(|part| part == *musl))
 }
 
 /// Compares `library` with the C library in the directory of `linker`, which is no link.
@@ -106,7 +120,8 @@ fn real_name<'a>(path: &CStr, buffer: &'a mut Name) -> Option<&'a CStr> {
 
 /// `name` as it is meant in the directory of `path`; `None` where it is too long.
 fn sibling<'a>(path: &CStr, name: &[u8], buffer: &'a mut Name) -> Option<&'a CStr> {
-    let folder = if name.starts_with(b"/") { 0 } else { path.count_bytes() - file_name(path).len() };
+    let folder =
+        if name.starts_with(b"/") { 0 } else { path.count_bytes() - file_name(path).len() };
     buffer.get_mut(..folder)?.copy_from_slice(path.to_bytes().get(..folder)?);
     buffer.get_mut(folder..folder + name.len())?.copy_from_slice(name);
     *buffer.get_mut(folder + name.len())? = 0;
@@ -166,7 +181,8 @@ impl Versions {
         if !file.holds(0, b"\x7fELF\x02\x01") {
             return None;
         }
-        let (mut dynamic, which) = (segments(&mut file).find(|part| part.kind == PT_DYNAMIC)?, table.tag());
+        let (mut dynamic, which) =
+            (segments(&mut file).find(|part| part.kind == PT_DYNAMIC)?, table.tag());
         let (mut at, mut count, mut strings) = (None, 0, None);
         dynamic.size = dynamic.size.min(MOST * 16);
         for place in (0..dynamic.size / 16).map(|index| dynamic.offset + index * 16) {
@@ -181,12 +197,21 @@ impl Versions {
         }
         let (at, strings) = (at?, strings?);
         let mut place = |address: u64| {
-            let holds = |part: &Segment| part.kind == PT_LOAD && address.wrapping_sub(part.address) < part.size;
+            let holds = |part: &Segment| {
+                part.kind == PT_LOAD && address.wrapping_sub(part.address) < part.size
+            };
             let part = segments(&mut file).find(holds)?;
             part.offset.checked_add(address - part.address).filter(|at| *at < FAR)
         };
         let (at, strings) = (place(at)?, place(strings)?);
-        Some(Self { table, entries: file, names: File::new(fd), at, count: count.min(MOST), strings })
+        Some(Self {
+            table,
+            entries: file,
+            names: File::new(fd),
+            at,
+            count: count.min(MOST),
+            strings,
+        })
     }
 
     /// The newest of all versions that count; `None` if none does, or the file is cut off.
@@ -195,16 +220,22 @@ impl Versions {
         for _ in 0..self.count {
             // Where the first of its names is, how many count here, and where the next entry is.
             let (first, names, next) = match self.table {
-                Table::Defined => (self.entries.number(at + 12, 4)?, 1, self.entries.number(at + 16, 4)?),
-                Table::Needed => {
-                    (self.entries.number(at + 8, 4)?, self.entries.number(at + 2, 2)?, self.entries.number(at + 12, 4)?)
+                Table::Defined => {
+                    (self.entries.number(at + 12, 4)?, 1, self.entries.number(at + 16, 4)?)
                 }
+                Table::Needed => (
+                    self.entries.number(at + 8, 4)?,
+                    self.entries.number(at + 2, 2)?,
+                    self.entries.number(at + 12, 4)?,
+                ),
             };
             let mut place = at + first;
             for _ in 0..names {
                 let (name, after) = match self.table {
                     Table::Defined => (self.entries.number(place, 4)?, 0),
-                    Table::Needed => (self.entries.number(place + 8, 4)?, self.entries.number(place + 12, 4)?),
+                    Table::Needed => {
+                        (self.entries.number(place + 8, 4)?, self.entries.number(place + 12, 4)?)
+                    }
                 };
                 newest = newest.max(self.minor(name));
                 place += after;
@@ -224,7 +255,9 @@ impl Versions {
         if !self.names.holds(at, b"GLIBC_2.") {
             return None;
         }
-        let mut digits = (8..12).map_while(|place| self.names.number(at + place, 1).filter(|byte| (48..58).contains(byte)));
+        let mut digits = (8..12).map_while(|place| {
+            self.names.number(at + place, 1).filter(|byte| (48..58).contains(byte))
+        });
         digits.next().map(|first| digits.fold(first - 48, |sum, digit| sum * 10 + digit - 48))
     }
 }

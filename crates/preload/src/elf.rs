@@ -24,17 +24,33 @@ pub(super) const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
 
 /// Why an ELF file does not have this library, if that can be seen in it. `linker` is its path, if it
 /// is a dynamic linker.
-pub(super) fn look(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Option<Unreachable> {
+pub(super) fn look(
+    file: &mut File,
+    linker: Option<&CStr>,
+    library: Option<&CStr>,
+) -> Option<Unreachable> {
     const CUT: Option<Unreachable> = Some(Unreachable::Unknown);
-    let (Some(class), Some(data), Some(machine)) = (file.number(4, 1), file.number(5, 1), file.number(18, 2)) else { return CUT };
+    let (Some(class), Some(data), Some(machine)) =
+        (file.number(4, 1), file.number(5, 1), file.number(18, 2))
+    else {
+        return CUT;
+    };
     if data != LITTLE || MACHINE != 0 && machine != MACHINE {
         // 32-bit x86 runs on a 64-bit kernel: its word size is what the user knows it by.
-        return Some(if class == CLASS_64 { Unreachable::OtherMachine } else { Unreachable::OtherClass });
+        return Some(if class == CLASS_64 {
+            Unreachable::OtherMachine
+        } else {
+            Unreachable::OtherClass
+        });
     }
     if class != CLASS_64 {
         return Some(Unreachable::OtherClass);
     }
-    let (Some(table), Some(size), Some(count)) = (file.number(32, 8), file.number(54, 2), file.number(56, 2)) else { return CUT };
+    let (Some(table), Some(size), Some(count)) =
+        (file.number(32, 8), file.number(54, 2), file.number(56, 2))
+    else {
+        return CUT;
+    };
     if size != HEADER {
         // No kernel takes it.
         return CUT;
@@ -81,7 +97,8 @@ fn has_go_note(file: &mut File, offset: u64, len: u64) -> bool {
     let end = offset.saturating_add(len);
     let mut at = offset;
     while at < end
-        && let (Some(name), Some(value), Some(kind)) = (file.number(at, 4), file.number(at + 4, 4), file.number(at + 8, 4))
+        && let (Some(name), Some(value), Some(kind)) =
+            (file.number(at, 4), file.number(at + 4, 4), file.number(at + 8, 4))
     {
         if kind == 4 && file.holds(at + 12, b"Go\0") {
             return true;

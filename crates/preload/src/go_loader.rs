@@ -20,7 +20,8 @@ const MISSING: c_int = 127;
 /// cannot.
 type Load = unsafe extern "C" fn(*const c_char, *mut usize) -> c_int;
 /// The library's: executes a program as it is; returns the errno.
-type Execute = unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+type Execute =
+    unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: c_int, argv: *const *const c_char, _envp: *const *const c_char) -> c_int {

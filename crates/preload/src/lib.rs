@@ -132,7 +132,8 @@ pub fn loaded() -> Option<std::ffi::OsString> {
     // SAFETY: takes a number only.
     let file = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
     // SAFETY: the path that the kernel has left at the top of the stack.
-    let is_loader = !file.is_null() && file_name(unsafe { CStr::from_ptr(file) }) == LOADER.as_bytes();
+    let is_loader =
+        !file.is_null() && file_name(unsafe { CStr::from_ptr(file) }) == LOADER.as_bytes();
     std::env::var_os(BY_LOADER.to_str().unwrap_or_default()).filter(|_| is_loader)
 }
 
@@ -145,7 +146,8 @@ pub fn can_load(loader: &CStr, program: &CStr) -> bool {
     const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
     let may_be_executed = |path: &CStr| {
         let flags = libc::AT_EACCESS as usize;
-        let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, flags, 0, 0];
+        let arguments =
+            [libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, flags, 0, 0];
         // SAFETY: a terminated path.
         match unsafe { sys::raw(syscalls::Sysno::faccessat2, arguments) } {
             // Before Linux 5.8: by the real user.
@@ -154,8 +156,11 @@ pub fn can_load(loader: &CStr, program: &CStr) -> bool {
             result => result.is_ok(),
         }
     };
-    let stays = ![&b"/proc/"[..], b"/dev/"].iter().any(|place| program.to_bytes().starts_with(place));
-    cfg!(target_arch = "x86_64") && stays && [loader, LINKER, program].into_iter().all(may_be_executed)
+    let stays =
+        ![&b"/proc/"[..], b"/dev/"].iter().any(|place| program.to_bytes().starts_with(place));
+    cfg!(target_arch = "x86_64")
+        && stays
+        && [loader, LINKER, program].into_iter().all(may_be_executed)
 }
 
 /// Has the user switched programs in Go off?
@@ -213,17 +218,27 @@ impl Finding {
     #[must_use]
     pub fn preload(&self) -> Preload {
         match self.why {
-            Unreachable::OtherClass | Unreachable::OtherMachine | Unreachable::OlderGlibc | Unreachable::NoSuchFile => {
-                Preload::Gone
+            Unreachable::OtherClass
+            | Unreachable::OtherMachine
+            | Unreachable::OlderGlibc
+            | Unreachable::NoSuchFile => Preload::Gone,
+            Unreachable::MuslAlone | Unreachable::MuslGo | Unreachable::OtherLibrary => {
+                Preload::TokenOnly
             }
-            Unreachable::MuslAlone | Unreachable::MuslGo | Unreachable::OtherLibrary => Preload::TokenOnly,
             Unreachable::Musl => Preload::Either,
-            Unreachable::Static | Unreachable::StaticGo | Unreachable::Setuid | Unreachable::Capabilities if self.both => {
+            Unreachable::Static
+            | Unreachable::StaticGo
+            | Unreachable::Setuid
+            | Unreachable::Capabilities
+                if self.both =>
+            {
                 Preload::Either
             }
-            Unreachable::Static | Unreachable::Go | Unreachable::StaticGo | Unreachable::Setuid | Unreachable::Capabilities => {
-                Preload::Token
-            }
+            Unreachable::Static
+            | Unreachable::Go
+            | Unreachable::StaticGo
+            | Unreachable::Setuid
+            | Unreachable::Capabilities => Preload::Token,
             Unreachable::Unknown => Preload::Kept,
         }
     }
@@ -268,7 +283,8 @@ enum Kind {
 
 fn follow(mut kind: Kind, library: Option<&CStr>) -> Option<Finding> {
     let mut interpreter = None;
-    let found = |why, interpreter| Some(Finding { why, interpreter, both: library.is_some_and(has_musl) });
+    let found =
+        |why, interpreter| Some(Finding { why, interpreter, both: library.is_some_and(has_musl) });
     for _ in 0..=DEPTH {
         match kind {
             Kind::Reachable => return None,
@@ -279,7 +295,8 @@ fn follow(mut kind: Kind, library: Option<&CStr>) -> Option<Finding> {
             }
             Kind::Unreachable(why) => return found(why, interpreter),
             Kind::Script(name) => {
-                kind = CStr::from_bytes_until_nul(&name).map_or(Kind::Reachable, |name| named(name, library));
+                kind = CStr::from_bytes_until_nul(&name)
+                    .map_or(Kind::Reachable, |name| named(name, library));
                 interpreter = Some(name);
             }
         }
@@ -294,7 +311,8 @@ fn named(path: &CStr, library: Option<&CStr>) -> Kind {
     // Not to wait for the other end of a FIFO, which nobody executes.
     match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
         Ok(fd) => {
-            let kind = inspect(&mut File::new(fd), Some(path).filter(|path| is_linker(path)), library);
+            let kind =
+                inspect(&mut File::new(fd), Some(path).filter(|path| is_linker(path)), library);
             sys::close(fd);
             kind
         }
@@ -365,7 +383,8 @@ fn privileged(fd: i32, status: &libc::stat) -> Option<Unreachable> {
     if set(libc::S_ISUID, status.st_uid, uid) || set(libc::S_ISGID, status.st_gid, gid) {
         return Some(Unreachable::Setuid);
     }
-    (uid != 0 && sys::has_attribute(fd, c"security.capability")).then_some(Unreachable::Capabilities)
+    (uid != 0 && sys::has_attribute(fd, c"security.capability"))
+        .then_some(Unreachable::Capabilities)
 }
 
 #[cfg(test)]

@@ -47,7 +47,11 @@ fn the_dynamic_linker_is_not_taken_for_a_static_program() {
         assert_eq!(why(linker), None, "{}", linker.display());
     }
     let musl = Path::new("/lib/ld-musl-x86_64.so.1");
-    assert_eq!(why(musl), Some(Unreachable::MuslAlone), "but musl's must not see the library for glibc");
+    assert_eq!(
+        why(musl),
+        Some(Unreachable::MuslAlone),
+        "but musl's must not see the library for glibc"
+    );
 }
 
 #[test]
@@ -153,18 +157,28 @@ fn a_library_for_musl_reaches_programs_for_musl() {
     let without = found(&library);
     assert_eq!((without.why, without.preload()), (Unreachable::MuslAlone, Preload::TokenOnly));
     std::fs::create_dir(dir.path().join(LIB)).expect("a directory");
-    std::fs::write(dir.path().join(LIB).join("libginnel_shim.so"), "not looked into").expect("write");
+    std::fs::write(dir.path().join(LIB).join("libginnel_shim.so"), "not looked into")
+        .expect("write");
     let with = found(&library);
     assert_eq!((with.why, with.preload()), (Unreachable::Musl, Preload::Either));
-    assert_eq!(found(&dir.path().join(LIB).join("libginnel_shim.so")).why, Unreachable::Musl, "by either name");
+    assert_eq!(
+        found(&dir.path().join(LIB).join("libginnel_shim.so")).why,
+        Unreachable::Musl,
+        "by either name"
+    );
     std::fs::write(&program, made(2, own, &[])).expect("write");
-    assert_eq!((found(&library).why, found(&library).preload()), (Unreachable::Static, Preload::Either));
+    assert_eq!(
+        (found(&library).why, found(&library).preload()),
+        (Unreachable::Static, Preload::Either)
+    );
 }
 
 #[test]
 fn the_librarys_path_is_known_in_each_form() {
     let own = Some((&b"/l/g"[..], &b"shim.so"[..]));
-    for path in ["/l/g/shim.so".to_owned(), format!("/l/g/{LIB}/shim.so"), format!("{TOKEN}/l/g/shim.so")] {
+    for path in
+        ["/l/g/shim.so".to_owned(), format!("/l/g/{LIB}/shim.so"), format!("{TOKEN}/l/g/shim.so")]
+    {
         assert_eq!(parts(path.as_bytes()), own, "{path}");
     }
     assert_eq!(parts(b"/shim.so"), Some((&b""[..], &b"shim.so"[..])));
@@ -192,7 +206,11 @@ fn ways() {
 fn cut_and_scrambled_programs_do_no_harm() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("program");
-    let whole = made(2, u8::try_from(MACHINE).expect("small"), &[(4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x04\0\0\0X"), (3, b"x")]);
+    let whole = made(
+        2,
+        u8::try_from(MACHINE).expect("small"),
+        &[(4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x04\0\0\0X"), (3, b"x")],
+    );
     for len in 0..whole.len() {
         std::fs::write(&path, &whole[..len]).expect("write");
         let _ = why(&path);

@@ -27,7 +27,8 @@ extern "C" fn put_zeroes(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel gives a valid record.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize & !(PAGE - 1)) };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    let arguments = [at, PAGE, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0];
+    let arguments =
+        [at, PAGE, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0];
     // SAFETY: the page is one of a file's that has none there any more: nobody loses anything by
     // it.
     let put = code == libc::BUS_ADRERR && unsafe { sys::raw(Sysno::mmap, arguments) }.is_ok();

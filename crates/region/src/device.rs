@@ -45,7 +45,8 @@ struct Secret {
     secret: u64,
 }
 
-const _: () = assert!(size_of::<Info>() == 24 && size_of::<Watch>() == 16 && size_of::<Secret>() == 32);
+const _: () =
+    assert!(size_of::<Info>() == 24 && size_of::<Watch>() == 16 && size_of::<Secret>() == 32);
 
 /// `_IOC(dir, 0xb6, number, size)` (ioctl(2)).
 const fn command(direction: usize, number: usize, size: usize) -> usize {
@@ -92,21 +93,43 @@ fn failed(doing: &'static str) -> impl Fn(i32) -> Error {
 
 /// Source and size of an open file that is not a regular one, or lies in sysfs. `None`: a regular
 /// file.
-pub(crate) fn look(path: &Path, fd: i32, stat: &libc::stat) -> Result<Option<(Source, u64)>, Error> {
+pub(crate) fn look(
+    path: &Path,
+    fd: i32,
+    stat: &libc::stat,
+) -> Result<Option<(Source, u64)>, Error> {
     match stat.st_mode & libc::S_IFMT {
-        libc::S_IFREG if is_sysfs(fd) => Ok(Some((Source::Bar { peer: position(path) }, u64::try_from(stat.st_size).unwrap_or(0)))),
+        libc::S_IFREG if is_sysfs(fd) => Ok(Some((
+            Source::Bar { peer: position(path) },
+            u64::try_from(stat.st_size).unwrap_or(0),
+        ))),
         libc::S_IFREG => Ok(None),
         libc::S_IFCHR => {
             let mut info = Info::default();
             // SAFETY: the command writes as many bytes as the value has. Any other driver's answer
             // is an error.
-            unsafe { sys::raw(Sysno::ioctl, [fd as usize, GINNEL_INFO, &raw mut info as usize, 0, 0, 0]) }
-                .map_err(|errno| if errno == libc::ENODEV { failed("ask the guest driver")(errno) } else { Error::Foreign })?;
+            unsafe {
+                sys::raw(Sysno::ioctl, [fd as usize, GINNEL_INFO, &raw mut info as usize, 0, 0, 0])
+            }
+            .map_err(|errno| {
+                if errno == libc::ENODEV {
+                    failed("ask the guest driver")(errno)
+                } else {
+                    Error::Foreign
+                }
+            })?;
             if info.version != INTERFACE {
                 return Err(Error::Driver { theirs: info.version, ours: INTERFACE });
             }
-            let vectors = if info.flags & DOORBELLS != 0 { u16::try_from(info.vectors).unwrap_or(u16::MAX) } else { 0 };
-            Ok(Some((Source::Device { peer: u16::try_from(info.peer).unwrap_or(u16::MAX), vectors }, info.size)))
+            let vectors = if info.flags & DOORBELLS != 0 {
+                u16::try_from(info.vectors).unwrap_or(u16::MAX)
+            } else {
+                0
+            };
+            Ok(Some((
+                Source::Device { peer: u16::try_from(info.peer).unwrap_or(u16::MAX), vectors },
+                info.size,
+            )))
         }
         _ => Err(Error::Foreign),
     }
@@ -117,7 +140,8 @@ fn is_sysfs(fd: i32) -> bool {
     // SAFETY: all zeroes is a valid `statfs`.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is writable and has the kernel's shape on 64-bit Linux.
-    let asked = unsafe { sys::raw(Sysno::fstatfs, [fd as usize, &raw mut stat as usize, 0, 0, 0, 0]) };
+    let asked =
+        unsafe { sys::raw(Sysno::fstatfs, [fd as usize, &raw mut stat as usize, 0, 0, 0, 0]) };
     asked.is_ok() && stat.f_type as i64 == SYSFS_MAGIC
 }
 
@@ -129,7 +153,10 @@ fn is_sysfs(fd: i32) -> bool {
 pub fn watch(fd: i32, offset: u64, vector: u16) -> sys::Result<()> {
     let watch = Watch { offset, vector: vector.into(), reserved: 0 };
     // SAFETY: the command reads as many bytes as the value has.
-    unsafe { sys::raw(Sysno::ioctl, [fd as usize, GINNEL_WATCH, &raw const watch as usize, 0, 0, 0]) }.map(drop)
+    unsafe {
+        sys::raw(Sysno::ioctl, [fd as usize, GINNEL_WATCH, &raw const watch as usize, 0, 0, 0])
+    }
+    .map(drop)
 }
 
 /// Rings a vector of a peer through an open file of the driver's device. Whether anybody is there
@@ -148,10 +175,19 @@ pub fn ring(fd: i32, peer: u16, vector: u16) -> sys::Result<()> {
 ///
 /// # Errors
 /// The `errno`: ENOTTY from a driver that cannot, EINVAL where it is no TCP connection.
-pub fn secret(device: i32, fd: i32, side: u8, connected: bool, nonces: [u64; 2]) -> sys::Result<u64> {
-    let mut secret = Secret { fd, side, connected: u8::from(connected), reserved: [0; 2], nonces, secret: 0 };
+pub fn secret(
+    device: i32,
+    fd: i32,
+    side: u8,
+    connected: bool,
+    nonces: [u64; 2],
+) -> sys::Result<u64> {
+    let mut secret =
+        Secret { fd, side, connected: u8::from(connected), reserved: [0; 2], nonces, secret: 0 };
     // SAFETY: the command reads and writes as many bytes as the value has.
-    unsafe { sys::raw(Sysno::ioctl, [device as usize, GINNEL_SECRET, &raw mut secret as usize, 0, 0, 0]) }?;
+    unsafe {
+        sys::raw(Sysno::ioctl, [device as usize, GINNEL_SECRET, &raw mut secret as usize, 0, 0, 0])
+    }?;
     Ok(secret.secret)
 }
 
@@ -177,8 +213,9 @@ pub struct PciDevice {
 #[must_use]
 pub fn pci_devices() -> Vec<PciDevice> {
     let entries = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
-    let is =
-        |directory: &Path, name: &str, id: &str| std::fs::read_to_string(directory.join(name)).is_ok_and(|text| text.trim() == id);
+    let is = |directory: &Path, name: &str, id: &str| {
+        std::fs::read_to_string(directory.join(name)).is_ok_and(|text| text.trim() == id)
+    };
     let mut devices: Vec<PciDevice> = entries
         .map(|entry| entry.path())
         .filter(|path| is(path, "vendor", "0x1af4") && is(path, "device", "0x1110"))
@@ -216,10 +253,18 @@ pub fn find() -> Option<PathBuf> {
     let allowed = |path: &PathBuf| {
         let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
         // SAFETY: a terminated string.
-        unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::R_OK | libc::W_OK, libc::AT_EACCESS) == 0 }
+        unsafe {
+            libc::faccessat(
+                libc::AT_FDCWD,
+                name.as_ptr(),
+                libc::R_OK | libc::W_OK,
+                libc::AT_EACCESS,
+            ) == 0
+        }
     };
     driver_devices().into_iter().find(allowed).or_else(|| {
-        let free = pci_devices().into_iter().filter(|device| device.driver.is_none() && device.size > 0);
+        let free =
+            pci_devices().into_iter().filter(|device| device.driver.is_none() && device.size > 0);
         free.map(|device| enabled(&device)).find(|bar| allowed(bar) && holds_segment(bar))
     })
 }
@@ -245,7 +290,8 @@ fn holds_segment(bar: &Path) -> bool {
 fn position(bar: &Path) -> Option<u16> {
     let registers = bar.with_file_name("resource0");
     // SAFETY: aligned, in the page; a register is read in one access of its width.
-    let position = first_page(&registers, |base| unsafe { base.cast::<u32>().add(2).read_volatile() })?;
+    let position =
+        first_page(&registers, |base| unsafe { base.cast::<u32>().add(2).read_volatile() })?;
     u16::try_from(position).ok().filter(|&peer| peer != 0)
 }
 

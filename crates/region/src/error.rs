@@ -59,8 +59,12 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System { doing, errno } => write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(*errno)),
-            Self::Foreign => write!(f, "not a Ginnel segment; remove the file or name another with --segment"),
+            Self::System { doing, errno } => {
+                write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+            Self::Foreign => {
+                write!(f, "not a Ginnel segment; remove the file or name another with --segment")
+            }
             Self::Version { theirs, ours } => write!(
                 f,
                 "segment has layout version {theirs}, this Ginnel speaks {ours}; end its users and remove it with `ginnel segment remove`"
@@ -70,21 +74,36 @@ impl fmt::Display for Error {
                 "the guest driver ginnel.ko speaks version {theirs} of its interface, this Ginnel {ours}; install both from one release"
             ),
             Self::Truncated { expected, actual } => {
-                write!(f, "segment file has {actual} bytes, its header says {expected}; remove it with `ginnel segment remove`")
+                write!(
+                    f,
+                    "segment file has {actual} bytes, its header says {expected}; remove it with `ginnel segment remove`"
+                )
             }
             Self::FileLimit { needed, allowed } => {
-                write!(f, "a file of {needed} bytes is needed, and files may have {allowed} (ulimit -f)")
+                write!(
+                    f,
+                    "a file of {needed} bytes is needed, and files may have {allowed} (ulimit -f)"
+                )
             }
-            Self::Size(size) => write!(f, "a segment cannot have {size} bytes: at least 16 MiB, at most 1 TiB, whole pages"),
+            Self::Size(size) => write!(
+                f,
+                "a segment cannot have {size} bytes: at least 16 MiB, at most 1 TiB, whole pages"
+            ),
             Self::Refused => write!(
                 f,
                 "ginneld does not let this process in; its log says why (users, groups or processes of segment.NAME.host)"
             ),
-            Self::Unsealed => write!(f, "the memory is not sealed, as ginneld's is; see what listens there"),
+            Self::Unsealed => {
+                write!(f, "the memory is not sealed, as ginneld's is; see what listens there")
+            }
             Self::NoDaemon(what) => write!(f, "{what}; see whether ginneld runs there"),
-            Self::Full => write!(f, "segment full; create a larger one with `ginnel segment create --size`"),
+            Self::Full => {
+                write!(f, "segment full; create a larger one with `ginnel segment create --size`")
+            }
             Self::NoMemory => write!(f, "no memory left in the file system of the segment"),
-            Self::Limited => write!(f, "the cgroup's memory limit leaves too little for shared memory; raise it"),
+            Self::Limited => {
+                write!(f, "the cgroup's memory limit leaves too little for shared memory; raise it")
+            }
         }
     }
 }

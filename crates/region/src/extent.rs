@@ -23,9 +23,16 @@ impl Segment {
     ///
     /// # Errors
     /// As there, and [`Error::Limited`] where that is not permitted.
-    pub fn claim_if(&self, pages: u32, owner: Owner, permitted: impl FnOnce(u64) -> bool) -> Result<Extent, Error> {
+    pub fn claim_if(
+        &self,
+        pages: u32,
+        owner: Owner,
+        permitted: impl FnOnce(u64) -> bool,
+    ) -> Result<Extent, Error> {
         let (extent, _) = self.find_free(pages, owner)?;
-        if matches!(self.source(), Source::File | Source::Pair) && !permitted(self.untouched(extent)) {
+        if matches!(self.source(), Source::File | Source::Pair)
+            && !permitted(self.untouched(extent))
+        {
             self.give_up(extent, owner);
             return Err(Error::Limited);
         }
@@ -45,7 +52,8 @@ impl Segment {
     /// As there.
     pub fn claim_head(&self, owner: Owner) -> Result<Head, Error> {
         let (extent, word) = self.find_free(1, owner)?;
-        let head = Head { page: extent.page, word, owner: Owner { tag: Some(extent.page), ..owner } };
+        let head =
+            Head { page: extent.page, word, owner: Owner { tag: Some(extent.page), ..owner } };
         self.make_real(extent).inspect_err(|_| _ = self.release_head(head))?;
         self.still(head)
     }
@@ -55,8 +63,10 @@ impl Segment {
         let (first, end) = self.page_range();
         let hint = self.hint();
         let start = u32::try_from(hint).unwrap_or(u32::MAX).clamp(first, end);
-        let found =
-            self.claim_in(start, end, pages, owner).or_else(|| self.claim_in(first, end, pages, owner)).ok_or(Error::Full)?;
+        let found = self
+            .claim_in(start, end, pages, owner)
+            .or_else(|| self.claim_in(first, end, pages, owner))
+            .ok_or(Error::Full)?;
         self.claimed_from(hint, found.0.page + pages);
         self.note_reached(found.0.page + pages);
         Ok(found)
@@ -90,7 +100,8 @@ impl Segment {
             return Ok(());
         }
         // SAFETY: the extent lies inside the map.
-        let done = unsafe { sys::populate(self.base().add(extent.offset() as usize), len as usize) };
+        let done =
+            unsafe { sys::populate(self.base().add(extent.offset() as usize), len as usize) };
         match done {
             Ok(()) => Ok(()),
             Err(libc::EINVAL) => self.allocate_in_file(extent.offset(), len),
@@ -115,7 +126,8 @@ impl Segment {
     pub fn head(&self, page: u32) -> Option<Head> {
         let (first, end) = self.page_range();
         let word = (first..end).contains(&page).then(|| self.owner_word(page).load(Acquire))?;
-        let owner = Owner::of(word).filter(|owner| owner.kind.heads() && owner.tag == Some(page))?;
+        let owner =
+            Owner::of(word).filter(|owner| owner.kind.heads() && owner.tag == Some(page))?;
         Some(Head { page, word, owner })
     }
 
@@ -168,9 +180,12 @@ impl Segment {
     fn release_member(&self, page: u32, head_of: impl FnOnce(u32) -> Option<Head>) -> bool {
         let word = self.owner_word(page);
         let old = word.load(Acquire);
-        let Some(Owner { kind: Use::Ring | Use::Data, tag: Some(tag), .. }) = Owner::of(old) else { return false };
+        let Some(Owner { kind: Use::Ring | Use::Data, tag: Some(tag), .. }) = Owner::of(old) else {
+            return false;
+        };
         // A page that changes hands after this look has another word then.
-        head_of(tag).is_some_and(|head| tag != page && self.owner_word(tag).load(Acquire) == head.word)
+        head_of(tag)
+            .is_some_and(|head| tag != page && self.owner_word(tag).load(Acquire) == head.word)
             && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
     }
 
@@ -187,7 +202,8 @@ impl Segment {
     pub fn release_groups(&self, heads: &[Head]) -> u32 {
         let Some(&lowest) = heads.first() else { return 0 };
         let (first, end) = self.page_range();
-        let find = |tag| heads.get(heads.binary_search_by_key(&tag, |head| head.page).ok()?).copied();
+        let find =
+            |tag| heads.get(heads.binary_search_by_key(&tag, |head| head.page).ok()?).copied();
         let members = (first..end).filter(|&page| self.release_member(page, find)).count();
         let heads = heads.iter().filter(|&&head| self.release_head(head)).count();
         self.freed_from(lowest.page);
@@ -225,7 +241,8 @@ impl Segment {
             let word = self.owner_word(page);
             // Before the question: what names a page is written before the page is the object's.
             let old = word.load(Acquire);
-            let is_its = Owner::of(old).is_some_and(|owner| owner.kind == Use::Data && owner.tag == Some(head.page));
+            let is_its = Owner::of(old)
+                .is_some_and(|owner| owner.kind == Use::Data && owner.tag == Some(head.page));
             if is_its
                 && !is_named(page)
                 && self.still(head).is_ok()
@@ -261,7 +278,8 @@ impl Segment {
 
     /// Every page that somebody owns.
     pub fn owned(&self) -> impl Iterator<Item = (u32, Owner)> {
-        self.owner_words(u32::MAX).filter_map(|(page, word)| Some((page, Owner::of(word.load(Acquire))?)))
+        self.owner_words(u32::MAX)
+            .filter_map(|(page, word)| Some((page, Owner::of(word.load(Acquire))?)))
     }
 
     /// Every page that heads a group, as far as the peers say that they have claimed any: a peer

@@ -72,7 +72,11 @@ impl Header {
         if self.version != VERSION {
             return Err(Error::Version { theirs: self.version, ours: VERSION });
         }
-        if self.size != actual || self.size < MIN_SIZE || self.size > MAX_SIZE || !self.size.is_multiple_of(PAGE) {
+        if self.size != actual
+            || self.size < MIN_SIZE
+            || self.size > MAX_SIZE
+            || !self.size.is_multiple_of(PAGE)
+        {
             return Err(Error::Truncated { expected: self.size, actual });
         }
         Ok(())

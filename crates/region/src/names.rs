@@ -31,7 +31,8 @@ use crate::{Segment, sys};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 use word::{
-    CLAIM_HASH, CLAIMED, FREE, GENERATIONS, HASH_AT, LIVE, PARTY_BITS, REMOVED, claimed, generation, hash_of, named, state,
+    CLAIM_HASH, CLAIMED, FREE, GENERATIONS, HASH_AT, LIVE, PARTY_BITS, REMOVED, claimed,
+    generation, hash_of, named, state,
 };
 
 /// How long to wait for another party that is making an object of this name, nanoseconds.
@@ -66,11 +67,14 @@ impl<'a> Names<'a> {
     }
 
     fn detail(self, index: u32, at: u64) -> &'a AtomicU64 {
-        self.0.word(self.0.names_at() + u64::from(NAMES) * 8 + u64::from(index % NAMES) * DETAILS + at)
+        self.0.word(
+            self.0.names_at() + u64::from(NAMES) * 8 + u64::from(index % NAMES) * DETAILS + at,
+        )
     }
 
     fn name(self, index: u32) -> Vec<u8> {
-        let words = (0..NAME_LEN as u64 / 8).map(|i| self.detail(index, NAME + i * 8).load(Relaxed).to_le_bytes());
+        let words = (0..NAME_LEN as u64 / 8)
+            .map(|i| self.detail(index, NAME + i * 8).load(Relaxed).to_le_bytes());
         let mut name: Vec<u8> = words.flatten().collect();
         let len = name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         name.truncate(len);
@@ -95,7 +99,8 @@ impl<'a> Names<'a> {
             return None;
         }
         let value = |at| self.detail(index, at).load(Relaxed);
-        let (owner, place, size, name) = (value(OWNER), value(PLACE), value(SIZE), self.name(index));
+        let (owner, place, size, name) =
+            (value(OWNER), value(PLACE), value(SIZE), self.name(index));
         fence(Acquire);
         let same = self.word(index).load(Relaxed) == word;
         same.then(|| Entry {
@@ -119,7 +124,8 @@ impl<'a> Names<'a> {
     /// Those without a name that somebody may still use.
     pub fn removed(self) -> impl Iterator<Item = Entry> + 'a {
         // Most entries are free or live, which the word alone tells.
-        let removed = (0..NAMES).filter(move |&index| state(self.word(index).load(Relaxed)) == REMOVED);
+        let removed =
+            (0..NAMES).filter(move |&index| state(self.word(index).load(Relaxed)) == REMOVED);
         removed.filter_map(move |index| self.entry(index)).filter(|entry| entry.removed)
     }
 
@@ -134,14 +140,21 @@ impl<'a> Names<'a> {
     pub fn find(self, name: &[u8]) -> Option<Entry> {
         let is_hash = |word: u64| word & !GENERATIONS == named(LIVE, hash_of(name), 0);
         let likely = (0..NAMES).filter(|&index| is_hash(self.word(index).load(Relaxed)));
-        likely.filter_map(|index| self.entry(index)).find(|entry| !entry.removed && entry.name == name)
+        likely
+            .filter_map(|index| self.entry(index))
+            .find(|entry| !entry.removed && entry.name == name)
     }
 
     /// Claims a name for an object that `party` is about to make. `lives`: does a party live?
     ///
     /// # Errors
     /// [`NameError`]; nothing is left claimed then.
-    pub fn claim(self, name: &[u8], party: Party, lives: impl Fn(Party) -> bool) -> Result<Claim, NameError> {
+    pub fn claim(
+        self,
+        name: &[u8],
+        party: Party,
+        lives: impl Fn(Party) -> bool,
+    ) -> Result<Claim, NameError> {
         if name.is_empty() || name.len() > NAME_LEN || name.contains(&0) {
             return Err(NameError::Length(name.len()));
         }
@@ -172,7 +185,12 @@ impl<'a> Names<'a> {
     }
 
     /// Claims a free entry, or that of a party that died in between.
-    fn take_entry(self, name: &[u8], party: Party, lives: &impl Fn(Party) -> bool) -> Result<Claim, NameError> {
+    fn take_entry(
+        self,
+        name: &[u8],
+        party: Party,
+        lives: &impl Fn(Party) -> bool,
+    ) -> Result<Claim, NameError> {
         let hash = hash_of(name);
         for again in [false, true] {
             for index in 0..NAMES {
@@ -182,7 +200,9 @@ impl<'a> Names<'a> {
                 }
                 let old = if again { self.word(index).load(Relaxed) } else { old };
                 let word = claimed(hash, party);
-                if state(old) != FREE || self.word(index).compare_exchange(old, word, SeqCst, Relaxed).is_err() {
+                if state(old) != FREE
+                    || self.word(index).compare_exchange(old, word, SeqCst, Relaxed).is_err()
+                {
                     continue;
                 }
                 // A reader that sees any of what is written now sees that the word has changed.
@@ -199,13 +219,21 @@ impl<'a> Names<'a> {
     }
 
     /// Looks for others that have or claim the name, and waits for those that are to withdraw.
-    fn resolve(self, claim: &Claim, name: &[u8], lives: &impl Fn(Party) -> bool, until: u64) -> Rival {
+    fn resolve(
+        self,
+        claim: &Claim,
+        name: &[u8],
+        lives: &impl Fn(Party) -> bool,
+        until: u64,
+    ) -> Rival {
         for index in (0..NAMES).filter(|&index| index != claim.index) {
             loop {
                 let word = self.word(index).load(SeqCst);
-                let is_claim = state(word) == CLAIMED && (word >> PARTY_BITS) as u32 & CLAIM_HASH == claim.hash & CLAIM_HASH;
+                let is_claim = state(word) == CLAIMED
+                    && (word >> PARTY_BITS) as u32 & CLAIM_HASH == claim.hash & CLAIM_HASH;
                 if word & !GENERATIONS == named(LIVE, claim.hash, 0)
-                    && let Some(entry) = self.entry(index).filter(|entry| !entry.removed && entry.name == name)
+                    && let Some(entry) =
+                        self.entry(index).filter(|entry| !entry.removed && entry.name == name)
                 {
                     return Rival::Lives(Box::new(entry));
                 }
@@ -236,7 +264,12 @@ impl<'a> Names<'a> {
 
     /// Gives a claimed entry back.
     pub fn withdraw(self, claim: Claim) {
-        let _ = self.word(claim.index).compare_exchange(claim.word, claim.generation.into(), AcqRel, Relaxed);
+        let _ = self.word(claim.index).compare_exchange(
+            claim.word,
+            claim.generation.into(),
+            AcqRel,
+            Relaxed,
+        );
     }
 
     /// The object is made: whoever looks for the name finds it from here on. `owner`: the party
@@ -244,13 +277,22 @@ impl<'a> Names<'a> {
     ///
     /// # Errors
     /// [`NameError::Lost`]: the party was taken for dead, and must not use what it made.
-    pub fn publish(self, claim: Claim, kind: u16, page: u32, size: u64, owner: Option<Party>) -> Result<Entry, NameError> {
+    pub fn publish(
+        self,
+        claim: Claim,
+        kind: u16,
+        page: u32,
+        size: u64,
+        owner: Option<Party>,
+    ) -> Result<Entry, NameError> {
         let put = |at, value| self.detail(claim.index, at).store(value, Relaxed);
         put(OWNER, owner.map_or(0, Party::bits));
         put(PLACE, u64::from(kind) << 32 | u64::from(page));
         put(SIZE, size);
         let word = named(LIVE, claim.hash, claim.generation);
-        self.word(claim.index).compare_exchange(claim.word, word, AcqRel, Relaxed).map_err(|_| NameError::Lost)?;
+        self.word(claim.index)
+            .compare_exchange(claim.word, word, AcqRel, Relaxed)
+            .map_err(|_| NameError::Lost)?;
         let name = self.name(claim.index);
         let (index, generation) = claim.parts();
         Ok(Entry { index, generation, name, kind, page, size, owner, removed: false, word })
@@ -259,13 +301,16 @@ impl<'a> Names<'a> {
     /// Takes the name from an object: nobody finds it from here on. False where somebody else did.
     pub fn remove(self, entry: &Entry) -> bool {
         let word = named(REMOVED, (entry.word >> HASH_AT) as u32, entry.generation);
-        state(entry.word) == LIVE && self.word(entry.index).compare_exchange(entry.word, word, SeqCst, Relaxed).is_ok()
+        state(entry.word) == LIVE
+            && self.word(entry.index).compare_exchange(entry.word, word, SeqCst, Relaxed).is_ok()
     }
 
     /// Frees the entry of a removed object, of which nothing is left.
     pub fn free(self, entry: &Entry) -> bool {
         let word = named(REMOVED, (entry.word >> HASH_AT) as u32, entry.generation);
-        self.word(entry.index).compare_exchange(word, entry.generation.into(), AcqRel, Relaxed).is_ok()
+        self.word(entry.index)
+            .compare_exchange(word, entry.generation.into(), AcqRel, Relaxed)
+            .is_ok()
     }
 
     /// Is an entry still what it was: live, and for the same object?
@@ -284,7 +329,12 @@ impl<'a> Names<'a> {
     /// Does this entry stand for an object of this generation, or has a party that `lives` claimed
     /// it for one?
     #[must_use]
-    pub fn stands_for(self, index: u32, generation_of_object: u32, lives: impl Fn(Party) -> bool) -> bool {
+    pub fn stands_for(
+        self,
+        index: u32,
+        generation_of_object: u32,
+        lives: impl Fn(Party) -> bool,
+    ) -> bool {
         let word = self.word(index).load(SeqCst);
         match state(word) {
             LIVE | REMOVED => generation(word) == generation_of_object,

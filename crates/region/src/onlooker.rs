@@ -31,9 +31,13 @@ impl<'a> Onlooker<'a> {
     /// # Errors
     /// [`Error::Truncated`] beyond the end, [`Error::System`].
     pub fn copy(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        let done =
-            sys::pread(self.memory.as_raw_fd(), to, offset).map_err(|errno| Error::System { doing: "look at a segment", errno })?;
-        if done == to.len() { Ok(()) } else { Err(Error::Truncated { expected: self.size, actual: offset + done as u64 }) }
+        let done = sys::pread(self.memory.as_raw_fd(), to, offset)
+            .map_err(|errno| Error::System { doing: "look at a segment", errno })?;
+        if done == to.len() {
+            Ok(())
+        } else {
+            Err(Error::Truncated { expected: self.size, actual: offset + done as u64 })
+        }
     }
 
     /// Bytes that connections carried which have ended ([`crate::Segment::add_carried`]).
@@ -80,7 +84,11 @@ impl<'a> Onlooker<'a> {
     ///
     /// # Errors
     /// As [`Self::copy`]; whatever `each` returns.
-    pub fn owned(&self, most: u32, mut each: impl FnMut(u32, Owner) -> Result<(), Error>) -> Result<bool, Error> {
+    pub fn owned(
+        &self,
+        most: u32,
+        mut each: impl FnMut(u32, Owner) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
         let page = |bytes: u64| u32::try_from(bytes / PAGE).unwrap_or(u32::MAX);
         let (first, all) = (page(tables_end(self.size)), page(self.size));
         let end = first.saturating_add(most).min(all);
@@ -107,7 +115,8 @@ mod tests {
     #[test]
     fn what_is_owned_is_seen_and_nothing_is_taken_by_looking() {
         let path = std::env::temp_dir().join(format!("ginnel-onlooker-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("create");
         let file = std::fs::File::open(&path).expect("there");
         let taken = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("stat"));
         let looker = Onlooker::new(file.as_fd(), segment.len());
@@ -123,13 +132,22 @@ mod tests {
         assert_eq!(look(u32::MAX), (vec![], Ok(true)));
         assert_eq!(taken(), before);
         let head = segment.claim_head(Owner::new(3, Use::Channel)).expect("room").page();
-        segment.claim(2, Owner { kind: Use::Ring, tag: Some(head), ..Owner::new(3, Use::Channel) }).expect("room");
-        assert_eq!(look(2), (vec![(head, Use::Channel), (head + 1, Use::Ring)], Ok(false)), "as far as is asked");
+        segment
+            .claim(2, Owner { kind: Use::Ring, tag: Some(head), ..Owner::new(3, Use::Channel) })
+            .expect("room");
+        assert_eq!(
+            look(2),
+            (vec![(head, Use::Channel), (head + 1, Use::Ring)], Ok(false)),
+            "as far as is asked"
+        );
         assert_eq!(look(u32::MAX).0.len(), 3);
         segment.add_carried(5);
         segment.add_carried(6);
         assert_eq!(looker.carried().expect("read").at_most(11), Ok(11));
-        assert!(matches!(Onlooker::new(file.as_fd(), 32 << 20).copy(16 << 20, &mut [0; 8]), Err(Error::Truncated { .. })));
+        assert!(matches!(
+            Onlooker::new(file.as_fd(), 32 << 20).copy(16 << 20, &mut [0; 8]),
+            Err(Error::Truncated { .. })
+        ));
         std::fs::remove_file(path).expect("remove");
     }
 }

@@ -43,7 +43,10 @@ fn is_driver(path: &Path, device: u64) -> bool {
     let listed = format!("/sys/dev/char/{}:{}", libc::major(device), libc::minor(device));
     let Ok(listed) = CString::new(listed) else { return false };
     match link(&listed) {
-        Ok(target) => target.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b"ginnel")),
+        Ok(target) => target
+            .rsplit(|byte| *byte == b'/')
+            .next()
+            .is_some_and(|name| name.starts_with(b"ginnel")),
         // Without /sys: nobody but root gives names there.
         Err(_) => path.starts_with("/dev") && !path.starts_with("/dev/shm"),
     }
@@ -51,7 +54,14 @@ fn is_driver(path: &Path, device: u64) -> bool {
 
 fn link(path: &CStr) -> sys::Result<Vec<u8>> {
     let mut target = vec![0u8; 4096];
-    let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, target.as_mut_ptr() as usize, target.len(), 0, 0];
+    let arguments = [
+        libc::AT_FDCWD as usize,
+        path.as_ptr() as usize,
+        target.as_mut_ptr() as usize,
+        target.len(),
+        0,
+        0,
+    ];
     // SAFETY: a terminated path, and a buffer that is writable for its length.
     let length = unsafe { sys::raw(Sysno::readlinkat, arguments) }?;
     target.truncate(length);
@@ -75,7 +85,9 @@ mod tests {
         }
         let fifo = CString::new(at("fifo").as_os_str().as_bytes()).expect("a path");
         sys::mkfifoat(libc::AT_FDCWD, &fifo, 0o600).expect("made");
-        for (name, target) in [("terminal", "/dev/ptmx"), ("null", "/dev/null"), ("directory", "/tmp")] {
+        for (name, target) in
+            [("terminal", "/dev/ptmx"), ("null", "/dev/null"), ("directory", "/tmp")]
+        {
             symlink(target, at(name)).expect("made");
         }
         for name in ["fifo", "terminal", "null", "directory"] {

@@ -93,7 +93,11 @@ impl Owner {
         if word & USED == 0 {
             return None;
         }
-        Some(Self { member: (word >> MEMBER_AT & MEMBERS) as u16, kind, tag: Some((word & TAG) as u32) })
+        Some(Self {
+            member: (word >> MEMBER_AT & MEMBERS) as u16,
+            kind,
+            tag: Some((word & TAG) as u32),
+        })
     }
 }
 

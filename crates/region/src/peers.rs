@@ -97,7 +97,10 @@ impl PeerTable {
     /// # Errors
     /// [`Error::NoMemory`].
     pub fn set_geometry(&self, geometry: Geometry) -> Result<(), Error> {
-        self.put(TABLE, &(u64::from(geometry.machines) | u64::from(geometry.vectors) << 16).to_le_bytes())
+        self.put(
+            TABLE,
+            &(u64::from(geometry.machines) | u64::from(geometry.vectors) << 16).to_le_bytes(),
+        )
     }
 
     /// Says that a peer is attached, or not.
@@ -105,7 +108,11 @@ impl PeerTable {
     /// # Errors
     /// [`Error::NoMemory`]; [`Error::Size`] for an id above [`MAX_PEER`].
     pub fn set(&self, peer: u16, presence: Presence) -> Result<(), Error> {
-        if peer > MAX_PEER { Err(Error::Size(peer.into())) } else { self.put(place(peer), &presence.word().to_le_bytes()) }
+        if peer > MAX_PEER {
+            Err(Error::Size(peer.into()))
+        } else {
+            self.put(place(peer), &presence.word().to_le_bytes())
+        }
     }
 
     /// What is said of a peer: a hint.
@@ -136,7 +143,8 @@ impl Segment {
     pub fn format(memory: BorrowedFd<'_>, config: &Config) -> Result<(), Error> {
         config.check()?;
         sys::ftruncate(memory.as_raw_fd(), config.size).map_err(system("size segment memory"))?;
-        sys::fallocate(memory.as_raw_fd(), 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
+        sys::fallocate(memory.as_raw_fd(), 0, tables_end(config.size))
+            .map_err(system("reserve segment tables"))?;
         PeerTable::map(memory)?.put(0, &Header::new(config, FEATURE_PEERS).bytes())
     }
 
@@ -145,14 +153,22 @@ impl Segment {
     #[must_use]
     pub fn geometry(&self) -> Option<Geometry> {
         let word = self.word(TABLE).load(Relaxed);
-        let geometry = Geometry { machines: (word & 0xffff) as u16, vectors: (word >> 16 & 0xffff) as u16 };
-        (self.kept_by_daemon() && geometry.machines <= MAX_PEER && (1..=256).contains(&geometry.vectors)).then_some(geometry)
+        let geometry =
+            Geometry { machines: (word & 0xffff) as u16, vectors: (word >> 16 & 0xffff) as u16 };
+        (self.kept_by_daemon()
+            && geometry.machines <= MAX_PEER
+            && (1..=256).contains(&geometry.vectors))
+        .then_some(geometry)
     }
 
     /// What the daemon says of a peer: a hint.
     #[must_use]
     pub fn presence(&self, peer: u16) -> Presence {
-        if peer > MAX_PEER { Presence::default() } else { Presence::of(self.word(place(peer)).load(Relaxed)) }
+        if peer > MAX_PEER {
+            Presence::default()
+        } else {
+            Presence::of(self.word(place(peer)).load(Relaxed))
+        }
     }
 }
 
@@ -169,26 +185,34 @@ mod tests {
     #[test]
     fn a_segment_in_a_memfd_says_who_is_attached() {
         let memory = memory();
-        Segment::format(memory.as_fd(), &Config { size: 16 << 20, ..Config::default() }).expect("formatted");
+        Segment::format(memory.as_fd(), &Config { size: 16 << 20, ..Config::default() })
+            .expect("formatted");
         let table = PeerTable::map(memory.as_fd()).expect("mapped");
         let geometry = Geometry { machines: 8, vectors: 4 };
         table.set_geometry(geometry).expect("written");
         for peer in [0, 1, MAX_PEER] {
-            table.set(peer, Presence { attached: true, generation: u64::from(peer) + 7 }).expect("written");
+            table
+                .set(peer, Presence { attached: true, generation: u64::from(peer) + 7 })
+                .expect("written");
         }
-        let segment = Segment::open(format!("/proc/self/fd/{}", memory.as_raw_fd()).as_ref()).expect("opened");
+        let segment = Segment::open(format!("/proc/self/fd/{}", memory.as_raw_fd()).as_ref())
+            .expect("opened");
         assert_eq!(segment.geometry(), Some(geometry));
         assert_eq!(segment.presence(MAX_PEER), Presence { attached: true, generation: 261 });
         assert_eq!(segment.presence(2), Presence::default());
         assert_eq!(table.presence(1), segment.presence(1));
         assert_eq!(table.set(MAX_PEER + 1, Presence::default()), Err(Error::Size(255)));
-        assert!(segment.claim(3, crate::Owner::new(0, crate::Use::Ring)).is_ok(), "pages can be claimed as in any other");
+        assert!(
+            segment.claim(3, crate::Owner::new(0, crate::Use::Ring)).is_ok(),
+            "pages can be claimed as in any other"
+        );
     }
 
     #[test]
     fn a_segment_without_a_daemon_has_no_geometry() {
         let path = std::env::temp_dir().join(format!("ginnel-ivshmems-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("created");
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("created");
         assert_eq!(segment.geometry(), None);
         std::fs::remove_file(path).expect("remove");
     }
@@ -199,7 +223,11 @@ mod tests {
     fn memory_that_is_gone_is_an_error_and_no_signal() {
         let memory = memory();
         let table = PeerTable::map(memory.as_fd()).expect("mapped");
-        assert_eq!(table.set(1, Presence::default()), Err(Error::NoMemory), "no page behind the map");
+        assert_eq!(
+            table.set(1, Presence::default()),
+            Err(Error::NoMemory),
+            "no page behind the map"
+        );
         assert_eq!(table.presence(1), Presence::default());
     }
 }

@@ -36,7 +36,9 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 pub(crate) fn system(doing: &'static str) -> impl Fn(i32) -> Error {
-    move |errno| if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
+    move |errno| {
+        if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
+    }
 }
 
 impl Segment {
@@ -44,7 +46,8 @@ impl Segment {
     #[must_use]
     pub fn is_in(&self, memory: i32) -> bool {
         let mut id = [0; 8];
-        sys::pread(memory, &mut id, std::mem::offset_of!(Header, id) as u64) == Ok(id.len()) && u64::from_ne_bytes(id) == self.id
+        sys::pread(memory, &mut id, std::mem::offset_of!(Header, id) as u64) == Ok(id.len())
+            && u64::from_ne_bytes(id) == self.id
     }
 
     /// Unmaps a segment that nothing was done with.
@@ -124,7 +127,10 @@ impl Segment {
         self.features & FEATURE_TOKENS_ONLY != 0
             || matches!(
                 self.source,
-                Source::Bar { .. } | Source::Device { vectors: 0, .. } | Source::Host { vectors: 0 } | Source::Pair
+                Source::Bar { .. }
+                    | Source::Device { vectors: 0, .. }
+                    | Source::Host { vectors: 0 }
+                    | Source::Pair
             )
     }
 
@@ -187,7 +193,9 @@ impl Segment {
         let count = end.clamp(first, last) - first;
         // SAFETY: the words of all pages of the segment lie in its map, one after the other;
         // atomics may be shared with anybody who uses the same memory.
-        let words = unsafe { core::slice::from_raw_parts(self.base.add(at).cast::<AtomicU64>(), count as usize) };
+        let words = unsafe {
+            core::slice::from_raw_parts(self.base.add(at).cast::<AtomicU64>(), count as usize)
+        };
         (first..).zip(words)
     }
 

@@ -20,7 +20,10 @@ fn errno(e: Errno) -> i32 {
     e.into_raw()
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the kernel returns descriptors and flags in 32 bits")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the kernel returns descriptors and flags in 32 bits"
+)]
 #[expect(clippy::cast_possible_wrap, reason = "likewise")]
 fn int(value: usize) -> i32 {
     value as i32

@@ -12,8 +12,9 @@ impl Segment {
     /// Returns a page that was free a moment ago, from page `from` on; `None` where none is.
     #[must_use]
     pub fn free_page(&self, from: u32) -> Option<u32> {
-        let free =
-            |&(page, word): &(u32, &std::sync::atomic::AtomicU64)| page >= from && word.load(Relaxed) & crate::owner::USED == 0;
+        let free = |&(page, word): &(u32, &std::sync::atomic::AtomicU64)| {
+            page >= from && word.load(Relaxed) & crate::owner::USED == 0
+        };
         self.owner_words(u32::MAX).find(free).map(|(page, _)| page)
     }
 
@@ -30,7 +31,8 @@ impl Segment {
         let old = self.owner_word(page).load(Relaxed);
         let word = owner.word(page, old);
         // Acquire pairs with the Release store that freed the page.
-        let claimed = old & crate::owner::USED == 0 && self.owner_word(page).compare_exchange(old, word, AcqRel, Relaxed).is_ok();
+        let claimed = old & crate::owner::USED == 0
+            && self.owner_word(page).compare_exchange(old, word, AcqRel, Relaxed).is_ok();
         if !claimed {
             return Err(Error::Full);
         }
@@ -53,7 +55,9 @@ impl Segment {
         if !is_of(old, party.page) || self.owner_word(party.page).load(Acquire) != party.word {
             return Err(Error::Full);
         }
-        word.compare_exchange(old, new, AcqRel, Relaxed).map(|_| Head { page, word: new, owner }).map_err(|_| Error::Full)
+        word.compare_exchange(old, new, AcqRel, Relaxed)
+            .map(|_| Head { page, word: new, owner })
+            .map_err(|_| Error::Full)
     }
 
     /// Gives those pages of an extent that are the party's to the group of `object`.
@@ -70,7 +74,8 @@ impl Segment {
             let word = self.owner_word(page);
             let old = word.load(Acquire);
             let new = owner.bits(page) | old & CLAIMS;
-            if !is_of(old, party.page) || word.compare_exchange(old, new, AcqRel, Relaxed).is_err() {
+            if !is_of(old, party.page) || word.compare_exchange(old, new, AcqRel, Relaxed).is_err()
+            {
                 return Err(Error::Full);
             }
         }
@@ -81,15 +86,22 @@ impl Segment {
     #[must_use]
     pub fn is_of_group(&self, extent: Extent, page: u32) -> bool {
         let (first, end) = self.page_range();
-        let last = extent.page.checked_add(extent.pages).filter(|&last| extent.page >= first && last <= end && extent.pages > 0);
-        let tagged = |at| Owner::of(self.owner_word(at).load(Acquire)).is_some_and(|owner| owner.tag == Some(page));
+        let last = extent
+            .page
+            .checked_add(extent.pages)
+            .filter(|&last| extent.page >= first && last <= end && extent.pages > 0);
+        let tagged = |at| {
+            Owner::of(self.owner_word(at).load(Acquire))
+                .is_some_and(|owner| owner.tag == Some(page))
+        };
         last.is_some_and(|last| (extent.page..last).all(tagged))
     }
 }
 
 /// Is it the word of a page that a party has claimed, and not handed over yet?
 fn is_of(word: u64, party: u32) -> bool {
-    word & BUSY == 0 && Owner::of(word).is_some_and(|owner| owner.kind == Use::Data && owner.tag == Some(party))
+    word & BUSY == 0
+        && Owner::of(word).is_some_and(|owner| owner.kind == Use::Data && owner.tag == Some(party))
 }
 
 #[cfg(test)]
@@ -101,7 +113,8 @@ mod tests {
     #[test]
     fn a_death_between_any_two_steps_leaves_nothing() {
         let path = std::env::temp_dir().join(format!("ginnel-transfer-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("create");
         let all = segment.page_counts().1;
         for steps in 0..4 {
             let at = segment.free_page(0).expect("free");
@@ -117,14 +130,19 @@ mod tests {
                     assert_eq!(segment.promote(extent.page, party), Err(Error::Full), "once");
                 }
                 if let Some(object) = object.filter(|_| steps > 2) {
-                    segment.hand_over(Extent { pages: 3, ..extent }, party, object).expect("the party's");
+                    segment
+                        .hand_over(Extent { pages: 3, ..extent }, party, object)
+                        .expect("the party's");
                     assert!(segment.is_of_group(Extent { pages: 3, ..extent }, object.page()));
                     assert!(!segment.is_of_group(extent, object.page()));
                 }
             }
             let with_party = segment.release_groups(&[party]);
             assert_eq!(with_party, [1, 6, 5, 3][steps]);
-            assert_eq!(object.map_or(0, |object| segment.release_groups(&[object])), [0, 0, 1, 3][steps]);
+            assert_eq!(
+                object.map_or(0, |object| segment.release_groups(&[object])),
+                [0, 0, 1, 3][steps]
+            );
             assert_eq!(segment.page_counts().0, all, "after {steps} steps");
         }
         std::fs::remove_file(path).expect("remove");
@@ -135,8 +153,13 @@ mod tests {
     #[test]
     fn a_party_that_was_taken_for_dead_makes_nothing_more() {
         let path = std::env::temp_dir().join(format!("ginnel-transfer-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
-        let claim = |at| segment.claim_page(at, Owner::new(1, Use::Party)).and_then(|head| segment.settle(head).ok_or(Error::Full));
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("create");
+        let claim = |at| {
+            segment
+                .claim_page(at, Owner::new(1, Use::Party))
+                .and_then(|head| segment.settle(head).ok_or(Error::Full))
+        };
         let party = claim(segment.free_page(0).expect("free")).expect("free");
         let data = |party: Head| Owner { kind: Use::Data, tag: Some(party.page()), member: 1 };
         let extent = segment.claim(2, data(party)).expect("room");
@@ -149,7 +172,11 @@ mod tests {
         assert_eq!(segment.promote(extent.page, party), Err(Error::Full));
         let object = segment.promote(extent.page, another).expect("its own");
         assert_eq!(segment.hand_over(extent, another, object), Ok(()));
-        assert_eq!(segment.hand_over(extent, another, object), Err(Error::Full), "no longer the party's");
+        assert_eq!(
+            segment.hand_over(extent, another, object),
+            Err(Error::Full),
+            "no longer the party's"
+        );
         std::fs::remove_file(path).expect("remove");
     }
 }

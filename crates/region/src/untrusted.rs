@@ -72,7 +72,11 @@ mod tests {
         assert_eq!(Untrusted::new(3).within(4, 9), Err(Corrupt));
         assert_eq!(Untrusted::new(10).ahead_of(4, 6), Ok(6));
         assert_eq!(Untrusted::new(11).ahead_of(4, 6), Err(Corrupt));
-        assert_eq!(Untrusted::new(3).ahead_of(4, u64::MAX / 2), Err(Corrupt), "a step back is a huge step forward");
+        assert_eq!(
+            Untrusted::new(3).ahead_of(4, u64::MAX / 2),
+            Err(Corrupt),
+            "a step back is a huge step forward"
+        );
         assert_eq!(Untrusted::new(1).ahead_of(u64::MAX, 2), Ok(2), "offsets wrap");
         assert_eq!(Untrusted::new(4096).power_of_two(4096, 8192), Ok(4096));
         assert_eq!(Untrusted::new(6000).power_of_two(4096, 8192), Err(Corrupt));

@@ -118,7 +118,11 @@ impl Table {
         match next.words[i] {
             Word::Free => {
                 next.words[i] = Word::Claimed(party);
-                if self.0 == Without::SecondLook { At::Publish(i) } else { At::Resolve { mine: i, at: 0 } }
+                if self.0 == Without::SecondLook {
+                    At::Publish(i)
+                } else {
+                    At::Resolve { mine: i, at: 0 }
+                }
             }
             Word::Claimed(other) if self.frees(next, other) => {
                 next.words[i] = Word::Free;
@@ -131,7 +135,8 @@ impl Table {
     }
 
     fn resolve(&self, next: &mut State, mine: usize, at: usize) -> At {
-        let on = if at + 1 < ENTRIES { At::Resolve { mine, at: at + 1 } } else { At::Publish(mine) };
+        let on =
+            if at + 1 < ENTRIES { At::Resolve { mine, at: at + 1 } } else { At::Publish(mine) };
         match next.words[at] {
             _ if at == mine => on,
             Word::Live(_) => At::Withdraw { mine, taken: true },
@@ -139,7 +144,9 @@ impl Table {
                 next.words[at] = Word::Free;
                 on
             }
-            Word::Claimed(_) if at < mine && self.0 != Without::WithdrawingForLower => At::Withdraw { mine, taken: false },
+            Word::Claimed(_) if at < mine && self.0 != Without::WithdrawingForLower => {
+                At::Withdraw { mine, taken: false }
+            }
             Word::Claimed(_) if at > mine && self.0 == Without::WaitingForHigher => on,
             Word::Claimed(_) => At::Resolve { mine, at },
             Word::Free | Word::Removed(_) => on,
@@ -174,7 +181,8 @@ impl Model for Table {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        for party in (0..=PARTIES).filter(|&party| !matches!(state.at[party], At::Done | At::Dead)) {
+        for party in (0..=PARTIES).filter(|&party| !matches!(state.at[party], At::Done | At::Dead))
+        {
             if self.step(state, party) != *state {
                 actions.push(Action::Step(party));
             }

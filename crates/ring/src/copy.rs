@@ -33,8 +33,8 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m128i, __m256i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_store_si128, _mm_storeu_si128, _mm256_loadu_si256,
-        _mm256_store_si256, _mm256_storeu_si256,
+        __m128i, __m256i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_store_si128,
+        _mm_storeu_si128, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256,
     };
 
     /// So far ahead of where it copies a copy asks for what it will read, bytes, but nothing beyond
@@ -71,7 +71,13 @@ mod x86 {
     #[inline(never)]
     pub unsafe fn large(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise, and the processor has it.
-        unsafe { if std::is_x86_feature_detected!("avx") { by_32(from, to, len) } else { by_16(from, to, len) } }
+        unsafe {
+            if std::is_x86_feature_detected!("avx") {
+                by_32(from, to, len)
+            } else {
+                by_16(from, to, len)
+            }
+        }
     }
 
     macro_rules! copier {
@@ -127,11 +133,17 @@ mod tests {
         const ROOM: usize = 6000;
         let source: Vec<u8> = (0..ROOM).map(|i| (i * 7 % 251) as u8).collect();
         let lengths = (shortest..300).chain([1000, 1023, 1024, 1025, 2047, 4096, 5000]);
-        for (len, (from, to)) in lengths.flat_map(|len| [(0, 0), (1, 0), (0, 1), (3, 17), (33, 31), (64, 5)].map(|at| (len, at))) {
+        for (len, (from, to)) in lengths.flat_map(|len| {
+            [(0, 0), (1, 0), (0, 1), (3, 17), (33, 31), (64, 5)].map(|at| (len, at))
+        }) {
             let mut target = vec![0xee; ROOM];
             // SAFETY: both have room: 64 + 5000 < 6000.
             unsafe { way(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
-            assert_eq!(target[to..to + len], source[from..from + len], "{len} bytes from {from} to {to}");
+            assert_eq!(
+                target[to..to + len],
+                source[from..from + len],
+                "{len} bytes from {from} to {to}"
+            );
             assert!(
                 target[..to].iter().chain(&target[to + len..]).all(|&byte| byte == 0xee),
                 "{len} bytes from {from} to {to}: beyond the ends"

@@ -58,7 +58,9 @@ impl Want {
             TOKEN => Self::Token,
             CLOSED => Self::Closed,
             promised if is_promised(promised) => Self::Promised((promised >> 8) as u8),
-            waiter if waiter & WAITER != 0 => Self::Waiter { page: (waiter >> 16) as u32, bit: waiter as u16 },
+            waiter if waiter & WAITER != 0 => {
+                Self::Waiter { page: (waiter >> 16) as u32, bit: waiter as u16 }
+            }
             _ => Self::Nothing,
         }
     }
@@ -107,7 +109,8 @@ pub fn publish_only(index: &AtomicU64, value: u64, want: &AtomicU64) -> bool {
 /// Claims the wish only where it names a waiter.
 pub fn claim_waiter(want: &AtomicU64) -> Want {
     let seen = want.load(Ordering::Relaxed);
-    let taken = seen & WAITER != 0 && want.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let taken = seen & WAITER != 0
+        && want.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if taken { Want::of(seen) } else { Want::Nothing }
 }
 
@@ -250,7 +253,11 @@ mod tests {
         let word = AtomicU64::new(0);
         assert_eq!(promise(&word), Want::Nothing);
         assert_eq!(claim(&word), Want::Promised(1), "a promise is nobody's to take");
-        assert_eq!(promise_one(&word), Want::Promised(1), "whoever sleeps is woken by the one that comes");
+        assert_eq!(
+            promise_one(&word),
+            Want::Promised(1),
+            "whoever sleeps is woken by the one that comes"
+        );
         assert_eq!(arm(&word, Want::Token), (Want::Token, 2));
         assert_eq!(promise(&word), Want::Token, "the armed token is the one that is sent");
         assert_eq!(

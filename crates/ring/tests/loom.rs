@@ -13,7 +13,11 @@ struct Shared {
 }
 
 fn shared() -> Arc<Shared> {
-    Arc::new(Shared { tail: AtomicU64::new(0), want: AtomicU64::new(0), woken: AtomicBool::new(false) })
+    Arc::new(Shared {
+        tail: AtomicU64::new(0),
+        want: AtomicU64::new(0),
+        woken: AtomicBool::new(false),
+    })
 }
 
 /// Either the sleeper sees the byte before it sleeps, or the publisher wakes it.
@@ -72,6 +76,9 @@ fn a_token_is_claimed_once_or_taken_back() {
         };
         let closed = park::close(&s.want);
         let claimed = writer.join().unwrap();
-        assert!((claimed == Want::Token) ^ (closed == Want::Token), "claimed {claimed:?}, closer found {closed:?}");
+        assert!(
+            (claimed == Want::Token) ^ (closed == Want::Token),
+            "claimed {claimed:?}, closer found {closed:?}"
+        );
     });
 }

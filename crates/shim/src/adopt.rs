@@ -61,7 +61,9 @@ enum Adopted {
 fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Adopted {
     let before = fds::get(fd);
     match before {
-        Entry::Endpoint(slot) | Entry::Inherited(slot) => return runtime::endpoint(fd, slot).map_or(Adopted::Not, Adopted::Is),
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            return runtime::endpoint(fd, slot).map_or(Adopted::Not, Adopted::Is);
+        }
         Entry::Plain | Entry::Own | Entry::Uring | Entry::Epoll(_) => return Adopted::Not,
         _ => {}
     }
@@ -102,7 +104,9 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
         return Adopted::Not;
     }
     let Some(endpoint) = runtime::endpoint(fd, index) else { return Adopted::Not };
-    if young.is_some_and(Young::is_passed) && matches!(slot.stage(), Stage::Candidate | Stage::Published) {
+    if young.is_some_and(Young::is_passed)
+        && matches!(slot.stage(), Stage::Candidate | Stage::Published)
+    {
         // Nobody knows who has it too, and reads and writes it past the hooks.
         hand_over::hold(endpoint, Reason::HandedOver);
     }
@@ -125,7 +129,13 @@ fn is_connected(fd: c_int, before: Entry) -> bool {
     match kernel::state(fd) {
         Err(_) => return false,
         Ok(LISTENING) => options::inherited_listener(fd, before),
-        Ok(CLOSED) => _ = fds::replace(fd, before, if before == Entry::Tcp { Entry::Tcp } else { Entry::Shared }),
+        Ok(CLOSED) => {
+            _ = fds::replace(
+                fd,
+                before,
+                if before == Entry::Tcp { Entry::Tcp } else { Entry::Shared },
+            )
+        }
         Ok(_) => return true,
     }
     false
@@ -139,7 +149,10 @@ fn tell(endpoint: Endpoint<'static>, cookie: u64, new: bool) {
     if COPIED.load(Ordering::Relaxed) != 0 {
         adopt_copies(attachment, cookie, index);
     }
-    if !new && attachment.node.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
+    if !new
+        && attachment.node.standing() == Standing::Away
+        && (slot.stage() == Stage::Published || slot.is_in_channel())
+    {
         service::admit(endpoint);
     }
     if !new {
@@ -154,7 +167,8 @@ fn becomes(attachment: &Attachment, fd: c_int, before: Entry, (index, cookie): (
     fds::counting(index, || {
         // First: a signal handler that closes the number finds it counted.
         fds::refer(index, fd);
-        let held = attachment.ledger.slot(index).take_up(attachment.node.me(), cookie) == Some(true);
+        let held =
+            attachment.ledger.slot(index).take_up(attachment.node.me(), cookie) == Some(true);
         let is_it = held && fds::replace(fd, before, Entry::Endpoint(index));
         if !is_it {
             fds::unrefer(index, fd);
@@ -176,14 +190,26 @@ fn forsake(attachment: &Attachment, index: u32) {
 
 /// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed, and
 /// described before anybody could find it.
-fn take_up(attachment: &'static Attachment, cookie: u64, describe: impl Fn(&Slot)) -> Option<(&'static Slot, bool)> {
+fn take_up(
+    attachment: &'static Attachment,
+    cookie: u64,
+    describe: impl Fn(&Slot),
+) -> Option<(&'static Slot, bool)> {
     let (me, ticket) = (attachment.node.me(), attachment.node.ticket());
     let end = sys::monotonic_ns() + PATIENCE;
     loop {
-        let (slot, new) = attachment.ledger.find_or_claim(&attachment.node.processes, cookie, ticket, &describe).or_else(|| {
-            reclaim::reclaim_now_and_then(attachment);
-            attachment.ledger.find_or_claim(&attachment.node.processes, cookie, ticket, &describe)
-        })?;
+        let (slot, new) = attachment
+            .ledger
+            .find_or_claim(&attachment.node.processes, cookie, ticket, &describe)
+            .or_else(|| {
+                reclaim::reclaim_now_and_then(attachment);
+                attachment.ledger.find_or_claim(
+                    &attachment.node.processes,
+                    cookie,
+                    ticket,
+                    &describe,
+                )
+            })?;
         if slot.holder_count() > 4 {
             slot.purge(&attachment.node.processes);
         }
@@ -219,7 +245,8 @@ pub fn copying(fd: c_int) -> Entry {
 /// The other descriptors of a socket that has just got its slot, `index`.
 fn adopt_copies(attachment: &Attachment, cookie: u64, index: u32) {
     for (fd, entry) in fds::all() {
-        let same = matches!(entry, Entry::Tcp | Entry::Shared | Entry::Young(_)) && kernel::cookie(fd) == Ok(cookie);
+        let same = matches!(entry, Entry::Tcp | Entry::Shared | Entry::Young(_))
+            && kernel::cookie(fd) == Ok(cookie);
         if same && becomes(attachment, fd, entry, (index, cookie)) {
             sets::adopted(fd, index);
         }

@@ -26,7 +26,9 @@ pub fn roughly_after(limit: Option<timespec>) -> Deadline {
     /// processor that sees to it is not run by its host: it may be late.
     const LATE: u64 = 100_000_000;
     match limit {
-        Some(limit) if limit.tv_sec > 0 => Some(sys::coarse_monotonic_ns().saturating_add(LATE).saturating_add(nanoseconds(limit))),
+        Some(limit) if limit.tv_sec > 0 => {
+            Some(sys::coarse_monotonic_ns().saturating_add(LATE).saturating_add(nanoseconds(limit)))
+        }
         _ => after(limit),
     }
 }
@@ -62,6 +64,7 @@ pub fn sooner(left: Option<timespec>, most: timespec) -> timespec {
 pub unsafe fn let_signals_in(mask: *const libc::sigset_t) -> Result<(), c_int> {
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: no descriptors; the caller's promise about `mask`.
-    let interrupted = !mask.is_null() && unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const now, mask) } < 0;
+    let interrupted = !mask.is_null()
+        && unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const now, mask) } < 0;
     if interrupted { Err(next::errno()) } else { Ok(()) }
 }

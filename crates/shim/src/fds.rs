@@ -241,7 +241,8 @@ const SPARED: u64 = Entry::Own.word() | 1 << 8;
 pub fn spare(fd: i32) {
     set(fd, Entry::Own);
     if let Some(word) = word(fd) {
-        let _ = word.compare_exchange(Entry::Own.word(), SPARED, Ordering::AcqRel, Ordering::Relaxed);
+        let _ =
+            word.compare_exchange(Entry::Own.word(), SPARED, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -270,7 +271,9 @@ fn note_highest(fd: i32) {
 pub fn replace(fd: i32, old: Entry, new: Entry) -> bool {
     word(fd).is_some_and(|word| {
         note_highest(fd);
-        let replaced = word.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let replaced = word
+            .compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
         if replaced {
             heed_end_of(fd, old);
         }
@@ -326,7 +329,9 @@ static COUNTING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 pub fn counting<T>(slot: u32, steps: impl FnOnce() -> T) -> T {
     const PATIENCE: u64 = 1_000_000_000;
     let (counting, me) = (COUNTING.get(slot as usize % COUNTING.len()), thread::me());
-    let is_taken = |counting: &AtomicUsize| counting.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err();
+    let is_taken = |counting: &AtomicUsize| {
+        counting.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
+    };
     if counting.is_some_and(|counting| counting.load(Ordering::Relaxed) == me) {
         // A signal handler that interrupted this very thread in here goes through.
         return steps();
@@ -353,7 +358,9 @@ pub fn forget_parent() {
 
 /// `fd` no longer stands for `slot`. Returns how many descriptors are left.
 pub fn unrefer(slot: u32, fd: i32) -> u32 {
-    let before = entry_of(&REFERENCES, slot).fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    let before =
+        entry_of(&REFERENCES, slot)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     let left = before.map_or(0, |before| before - 1);
     if before == Ok(1) {
         catchup::went();
@@ -385,5 +392,8 @@ pub fn count(slot: u32) -> u32 {
 
 /// A descriptor of this process that stands for `slot`.
 pub fn of_slot(slot: u32) -> Option<i32> {
-    entry_of(&DESCRIPTORS, slot).load(Ordering::Acquire).checked_sub(1).and_then(|fd| i32::try_from(fd).ok())
+    entry_of(&DESCRIPTORS, slot)
+        .load(Ordering::Acquire)
+        .checked_sub(1)
+        .and_then(|fd| i32::try_from(fd).ok())
 }

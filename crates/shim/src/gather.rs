@@ -34,8 +34,13 @@ pub struct Habit {
 
 /// Some habits: connections share them by their numbers. What is lost by two threads that write at
 /// once is only a guess.
-static HABITS: [Habit; 256] =
-    [const { Habit { streak: AtomicU32::new(0), alone: AtomicU32::new(0), penalty: AtomicU32::new(LEFT_ALONE_AT_FIRST) } }; 256];
+static HABITS: [Habit; 256] = [const {
+    Habit {
+        streak: AtomicU32::new(0),
+        alone: AtomicU32::new(0),
+        penalty: AtomicU32::new(LEFT_ALONE_AT_FIRST),
+    }
+}; 256];
 
 #[inline]
 fn habit_of(endpoint: Endpoint<'_>) -> &'static Habit {

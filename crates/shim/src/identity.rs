@@ -82,7 +82,8 @@ pub fn around<T>(reach: Reach, call: impl FnOnce() -> T) -> T {
         look(reach);
     }
     // Less than there were where this goes on in a fork child, after a handler that forked.
-    let _ = UNDER_WAY.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    let _ =
+        UNDER_WAY.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
     next::set_errno(saved);
     result
 }
@@ -130,10 +131,14 @@ fn thread() -> u32 {
 /// Is the process the same user in every respect, so that it cannot become another again by itself?
 fn is_for_good(reach: Reach) -> bool {
     let (mut real, mut effective, mut saved) = (0u32, 0u32, 0u32);
-    let places = [&raw mut real as usize, &raw mut effective as usize, &raw mut saved as usize, 0, 0, 0];
+    let places =
+        [&raw mut real as usize, &raw mut effective as usize, &raw mut saved as usize, 0, 0, 0];
     // SAFETY: the three numbers are writable.
     let asked = unsafe { sys::raw(Sysno::getresuid, places) };
-    asked.is_ok() && real == effective && effective == saved && (reach == Reach::Process || is_single_threaded())
+    asked.is_ok()
+        && real == effective
+        && effective == saved
+        && (reach == Reach::Process || is_single_threaded())
 }
 
 /// Before a fork: what another thread is giving up is to be gone, if it is soon.
@@ -256,9 +261,13 @@ fn empty_own() {
     for (fd, _) in fds::all().filter(|(fd, entry)| *entry == Entry::Own && !fds::is_spared(*fd)) {
         // SAFETY: no memory is passed.
         let made = || unsafe { sys::raw(Sysno::eventfd2, [0, flags as usize, 0, 0, 0, 0]) };
-        let Some(none) = none.or_else(|| made().ok()).inspect(|&made| none = Some(made)) else { return };
+        let Some(none) = none.or_else(|| made().ok()).inspect(|&made| none = Some(made)) else {
+            return;
+        };
         // SAFETY: as above; the number is the shim's own.
-        let _ = unsafe { sys::raw(Sysno::dup3, [none, fd as usize, libc::O_CLOEXEC as usize, 0, 0, 0]) };
+        let _ = unsafe {
+            sys::raw(Sysno::dup3, [none, fd as usize, libc::O_CLOEXEC as usize, 0, 0, 0])
+        };
     }
     if let Some(none) = none {
         sys::close(none as c_int);
@@ -268,7 +277,9 @@ fn empty_own() {
 /// Connections of which nothing is written down yet, and which a parent or a child may come to
 /// carry: they get slots, in which it is said that they stay on TCP.
 fn take_up_heirs() {
-    for (fd, _) in fds::all().filter(|(_, entry)| matches!(entry, Entry::Young(young) if young.is_heir())) {
+    for (fd, _) in
+        fds::all().filter(|(_, entry)| matches!(entry, Entry::Young(young) if young.is_heir()))
+    {
         let _ = runtime::find(fd);
     }
 }
@@ -276,7 +287,9 @@ fn take_up_heirs() {
 /// May another process have the socket?
 fn is_shared(endpoint: Endpoint<'_>) -> bool {
     let slot = endpoint.slot();
-    slot.has(flag::SPAWNED) || slot.forking.load(Ordering::SeqCst) != 0 || runtime::others_live(endpoint)
+    slot.has(flag::SPAWNED)
+        || slot.forking.load(Ordering::SeqCst) != 0
+        || runtime::others_live(endpoint)
 }
 
 /// Brings the connections to TCP: all of them at once, since each may take as long as its other end
@@ -287,11 +300,17 @@ fn come_down(reason: Reason, end: u64) {
         let _ = service::with_endpoint(index, |endpoint| endpoint.begin_detach(Reason::HandedOver));
     }
     let is_out = |endpoint: Endpoint<'static>| {
-        if is_shared(endpoint) { endpoint.go_on_detaching().is_some() } else { endpoint.leave(reason) }
+        if is_shared(endpoint) {
+            endpoint.go_on_detaching().is_some()
+        } else {
+            endpoint.leave(reason)
+        }
     };
     loop {
         // Every one, each time: all are to come down together.
-        let left = service::own_slots().filter(|&index| service::with_endpoint(index, is_out) == Some(false)).count();
+        let left = service::own_slots()
+            .filter(|&index| service::with_endpoint(index, is_out) == Some(false))
+            .count();
         if left == 0 || sys::monotonic_ns() > end {
             return;
         }
@@ -302,16 +321,24 @@ fn come_down(reason: Reason, end: u64) {
 /// Takes the process off one slot. `alone`: the process has one thread, none of whose calls can be
 /// in the kernel with the socket, and it may carry connections again.
 fn part(old: &'static Attachment, index: u32, alone: bool, plain: &mut dyn FnMut(c_int)) {
-    let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) else { return };
+    let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) else {
+        return;
+    };
     let slot = endpoint.slot();
     let shared = is_shared(endpoint);
-    let stuck = if shared { endpoint.go_on_detaching() != Some(true) } else { slot.is_in_channel() };
+    let stuck =
+        if shared { endpoint.go_on_detaching() != Some(true) } else { slot.is_in_channel() };
     if stuck && !shared {
-        runtime::say(old.settings.verbose, "a connection was reset: the other end did not answer before the user changed");
+        runtime::say(
+            old.settings.verbose,
+            "a connection was reset: the other end did not answer before the user changed",
+        );
         endpoint.break_off(Reason::OtherUser);
     }
     let again = alone && !shared && slot.stage() == Stage::Candidate && !slot.has(flag::HOLD);
-    for (fd, _) in fds::all().filter(|(_, entry)| matches!(entry, Entry::Endpoint(of) | Entry::Inherited(of) if *of == index)) {
+    for (fd, _) in fds::all().filter(
+        |(_, entry)| matches!(entry, Entry::Endpoint(of) | Entry::Inherited(of) if *of == index),
+    ) {
         let _ = fds::unrefer(index, fd);
         fds::set(fd, if again { Entry::Young(youth(slot)) } else { Entry::Plain });
         if stuck && shared {
@@ -338,7 +365,11 @@ fn replace_by_none(fd: c_int) {
     let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: no memory is passed.
-    let Ok(none) = (unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) }) else { return };
+    let Ok(none) =
+        (unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) })
+    else {
+        return;
+    };
     let cloexec = if flags & libc::FD_CLOEXEC as usize != 0 { libc::O_CLOEXEC } else { 0 };
     // SAFETY: as above. The number is this process's own.
     let _ = unsafe { sys::raw(Sysno::dup3, [none, fd as usize, cloexec as usize, 0, 0, 0]) };

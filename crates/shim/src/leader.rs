@@ -69,7 +69,14 @@ fn is_last() -> bool {
 
 fn has_program(link: &CStr) -> bool {
     let mut name = [0u8; 1];
-    let arguments = [libc::AT_FDCWD as usize, link.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0];
+    let arguments = [
+        libc::AT_FDCWD as usize,
+        link.as_ptr() as usize,
+        name.as_mut_ptr() as usize,
+        name.len(),
+        0,
+        0,
+    ];
     // SAFETY: a terminated path, and a buffer that is writable for its length.
     unsafe { sys::raw(Sysno::readlinkat, arguments) }.is_ok()
 }
@@ -81,7 +88,12 @@ pub fn threads() -> Option<u32> {
     let mut folder: libc::statx = unsafe { core::mem::zeroed() };
     let (path, mask) = (c"/proc/self/task".as_ptr() as usize, libc::STATX_NLINK as usize);
     // SAFETY: a terminated path, and a place for the answer.
-    let done = unsafe { sys::raw(Sysno::statx, [libc::AT_FDCWD as usize, path, 0, mask, &raw mut folder as usize, 0]) };
+    let done = unsafe {
+        sys::raw(
+            Sysno::statx,
+            [libc::AT_FDCWD as usize, path, 0, mask, &raw mut folder as usize, 0],
+        )
+    };
     done.ok().and_then(|_| folder.stx_nlink.checked_sub(2))
 }
 
@@ -101,7 +113,8 @@ fn begin_end() -> bool {
         // The thread begins with this one's mask; a signal that has waited meanwhile is that
         // thread's, or ends the process here.
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, &raw mut before);
-        let made = libc::pthread_create(&raw mut thread, core::ptr::null(), body, core::ptr::null_mut());
+        let made =
+            libc::pthread_create(&raw mut thread, core::ptr::null(), body, core::ptr::null_mut());
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         made == 0
     }

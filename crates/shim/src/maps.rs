@@ -12,22 +12,30 @@ static EVER_FUTURE: AtomicBool = AtomicBool::new(false);
 /// Where the segment and the tables lie.
 fn maps_of(attachment: &Attachment) -> [Range<usize>; 3] {
     let base = attachment.node.joined().segment.base() as usize;
-    [base..base + attachment.node.joined().segment.len() as usize, attachment.node.processes.memory(), attachment.ledger.memory()]
+    [
+        base..base + attachment.node.joined().segment.len() as usize,
+        attachment.node.processes.memory(),
+        attachment.ledger.memory(),
+    ]
 }
 
 /// First and last address of each map that was given up: zeroes stand there, which are not the
 /// program's to lock either. Three for each change of the user.
-static GIVEN_UP: [[AtomicUsize; 2]; 3 * CHANGES] = [const { [const { AtomicUsize::new(0) }; 2] }; 3 * CHANGES];
+static GIVEN_UP: [[AtomicUsize; 2]; 3 * CHANGES] =
+    [const { [const { AtomicUsize::new(0) }; 2] }; 3 * CHANGES];
 /// So many changes of the user are remembered.
 const CHANGES: usize = 20;
 
 /// Of whom the pairs were given up: zeroes stand there, too.
-static PAST: [AtomicPtr<Attachment>; CHANGES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CHANGES];
+static PAST: [AtomicPtr<Attachment>; CHANGES] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; CHANGES];
 
 /// What `attachment` has mapped is about to be given up.
 pub fn give_up(attachment: &'static Attachment) {
     let (none, past) = (core::ptr::null_mut(), core::ptr::from_ref(attachment).cast_mut());
-    let take = |place: &&AtomicPtr<Attachment>| place.compare_exchange(none, past, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let take = |place: &&AtomicPtr<Attachment>| {
+        place.compare_exchange(none, past, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
     let _ = PAST.iter().find(take);
     for map in maps_of(attachment) {
         let free = GIVEN_UP.iter().find(|[start, _]| start.load(Ordering::Relaxed) == 0);
@@ -39,10 +47,13 @@ pub fn give_up(attachment: &'static Attachment) {
 }
 
 fn given_up() -> impl Iterator<Item = Range<usize>> {
-    let all = GIVEN_UP.iter().map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
+    let all = GIVEN_UP
+        .iter()
+        .map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
     // SAFETY: null, or from a reference that lasts.
     let past = PAST.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
-    all.take_while(|map| map.start != 0).chain(past.flat_map(|attachment| attachment.pairs.ranges()))
+    all.take_while(|map| map.start != 0)
+        .chain(past.flat_map(|attachment| attachment.pairs.ranges()))
 }
 
 /// May the kernel lock all of a map that is made now? A segment would take all of its memory then.

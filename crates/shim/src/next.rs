@@ -17,9 +17,10 @@ use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
-    FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, gid_t, iovec, mmsghdr, mode_t, msghdr,
-    nfds_t, off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t,
-    size_t, sockaddr, socklen_t, termios, timespec, timeval, uid_t, winsize,
+    FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, gid_t, iovec,
+    mmsghdr, mode_t, msghdr, nfds_t, off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t,
+    posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t, size_t, sockaddr, socklen_t,
+    termios, timespec, timeval, uid_t, winsize,
 };
 use syscalls::{Errno, Sysno, syscall as kernel};
 
@@ -28,7 +29,11 @@ const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
 /// The function's address, which is what is `called` from now on, or `None` where the C library
 /// lacks it.
-fn get(at: &AtomicPtr<c_void>, called: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
+fn get(
+    at: &AtomicPtr<c_void>,
+    called: &AtomicPtr<c_void>,
+    name: &'static CStr,
+) -> Option<*mut c_void> {
     let address = at.load(Ordering::Acquire);
     let found = if address.addr() > MISSING.addr() { Some(address) } else { resolve(at, name) };
     if let Some(function) = found.filter(|&function| function != called.load(Ordering::Relaxed)) {
@@ -65,7 +70,9 @@ fn resolve(at: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
 /// musl's functions are of 64 bits by their plain names, and newer ones have no others.
 fn without_64(name: &CStr) -> *mut c_void {
     let mut plain = [0; 32];
-    let (Some(stem), true) = (name.to_bytes().strip_suffix(b"64"), name.count_bytes() < plain.len()) else {
+    let (Some(stem), true) =
+        (name.to_bytes().strip_suffix(b"64"), name.count_bytes() < plain.len())
+    else {
         return ptr::null_mut();
     };
     for (to, from) in plain.iter_mut().zip(stem) {

@@ -118,7 +118,9 @@ fn is_unfit(fd: c_int) -> bool {
     UNFIT.iter().any(|&(level, name)| {
         // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is
         // connected.
-        name != TCP_ULP && option(fd, level, name).is_some_and(|value| value >= c_int::from(name != libc::SO_PEEK_OFF))
+        name != TCP_ULP
+            && option(fd, level, name)
+                .is_some_and(|value| value >= c_int::from(name != libc::SO_PEEK_OFF))
     })
 }
 
@@ -129,8 +131,11 @@ pub fn waits_for_more(fd: c_int) -> bool {
 }
 
 /// Of [`UNFIT`]: with which a receive means something else. A ring's bytes must not follow.
-const CHANGES_THE_STREAM: [(c_int, c_int); 3] =
-    [(libc::SOL_SOCKET, libc::SO_PEEK_OFF), (libc::IPPROTO_TCP, TCP_ULP), (libc::IPPROTO_TCP, libc::TCP_REPAIR)];
+const CHANGES_THE_STREAM: [(c_int, c_int); 3] = [
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
+    (libc::IPPROTO_TCP, TCP_ULP),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR),
+];
 
 /// Does a receive mean something else with this option?
 #[must_use]

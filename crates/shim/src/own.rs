@@ -55,7 +55,8 @@ pub fn is_lent() -> bool {
 #[must_use]
 pub fn is_ours() -> bool {
     // SAFETY: as in `begin`.
-    let marked = unsafe { MARK.load(Ordering::Relaxed).as_ref() }.is_some_and(|mark| mark.load(Ordering::Relaxed) == 1);
+    let marked = unsafe { MARK.load(Ordering::Relaxed).as_ref() }
+        .is_some_and(|mark| mark.load(Ordering::Relaxed) == 1);
     marked && !may_be_lent() || is_ours_by_number()
 }
 

@@ -96,7 +96,8 @@ impl Borrowed {
     /// in another segment calls somebody else.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        core::ptr::eq(self.joined, self.attachment.node.joined()) && self.attachment.node.standing() != Standing::Away
+        core::ptr::eq(self.joined, self.attachment.node.joined())
+            && self.attachment.node.standing() != Standing::Away
     }
 
     /// Takes a line for connections of `pair`. `None`: tokens wake there.
@@ -169,14 +170,18 @@ impl Borrowed {
             return self.waiter.abandon(&self.attachment.node);
         }
         let word = self.word() | if self.full.get() { FULL } else { 0 };
-        if !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
+        if !POOL.iter().any(|place| {
+            place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        }) {
             self.waiter.retire_in(&self.attachment.node, self.joined);
         }
     }
 
     /// As in [`POOL`].
     fn word(&self) -> u64 {
-        u64::from(self.waiter.page()) << 32 | self.tag() | u64::from(self.waiter.fifo().unsigned_abs()) & DESCRIPTOR
+        u64::from(self.waiter.page()) << 32
+            | self.tag()
+            | u64::from(self.waiter.fifo().unsigned_abs()) & DESCRIPTOR
     }
 }
 
@@ -233,7 +238,9 @@ impl Out {
     /// False: it was not there.
     fn strike(&self, word: u64) -> bool {
         // Handlers only move words on, to places that come later here.
-        self.words.iter().any(|place| place.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok())
+        self.words.iter().any(|place| {
+            place.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        })
     }
 }
 
@@ -251,7 +258,9 @@ extern "C" fn thread_ends(_: *mut c_void) {
     OUT.with(|out| {
         out.watched.set(false);
         if let Some(attachment) = runtime::attachment() {
-            out.words.iter().for_each(|place| left_behind(attachment, place.swap(0, Ordering::Relaxed)));
+            out.words
+                .iter()
+                .for_each(|place| left_behind(attachment, place.swap(0, Ordering::Relaxed)));
         }
     });
 }
@@ -281,10 +290,12 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
         return None;
     }
     let joined: &'static Joined = attachment.node.joined();
-    let pooled = POOL
-        .iter()
-        .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })
-        .find(|&word| word != 0);
+    let pooled =
+        POOL.iter()
+            .map(|place| {
+                if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) }
+            })
+            .find(|&word| word != 0);
     let waiter = match pooled {
         Some(word) => from_word(word),
         None => Waiter::new_in(&attachment.node, joined).ok()?,
@@ -293,7 +304,13 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
         waiter.retire_in(&attachment.node, joined);
         return None;
     }
-    let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined, full: Cell::new(false), line: None });
+    let borrowed = ManuallyDrop::new(Borrowed {
+        waiter,
+        attachment,
+        joined,
+        full: Cell::new(false),
+        line: None,
+    });
     if pooled.is_some_and(|word| word & TAG != borrowed.tag()) {
         // Of a segment that was left: put there too late.
         waiter.abandon(&attachment.node);
@@ -338,5 +355,9 @@ pub fn forget() {
 }
 
 fn empty(each: impl Fn(Waiter)) {
-    POOL.iter().map(|place| place.swap(0, Ordering::AcqRel)).filter(|&word| word != 0).map(from_word).for_each(each);
+    POOL.iter()
+        .map(|place| place.swap(0, Ordering::AcqRel))
+        .filter(|&word| word != 0)
+        .map(from_word)
+        .for_each(each);
 }

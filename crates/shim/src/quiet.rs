@@ -73,8 +73,13 @@ pub struct Notes {
 
 pub static NOTEBOOK: Notes = Notes {
     first: Note::new(),
-    quiet: [const { Quiet { slot: AtomicU32::new(0), left: AtomicU32::new(0), returned: [const { AtomicU64::new(0) }; 3] } };
-        NUMBERS],
+    quiet: [const {
+        Quiet {
+            slot: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+            returned: [const { AtomicU64::new(0) }; 3],
+        }
+    }; NUMBERS],
     each: [const { Note::new() }; NOTES],
     taken: [const { AtomicU64::new(0) }; NOTES / 64],
 };
@@ -167,7 +172,8 @@ impl Quiet {
         // SAFETY: a slot of the ledger, which is never unmapped; the number's own, until it stands
         // for something else.
         let slot = unsafe { &*slots.add(slot as usize - 1) };
-        let [received, sent, _] = self.returned.each_ref().map(|returned| returned.swap(0, Relaxed));
+        let [received, sent, _] =
+            self.returned.each_ref().map(|returned| returned.swap(0, Relaxed));
         slot.in_tcp.fetch_add(received, Relaxed);
         slot.out_tcp.fetch_add(sent, Relaxed);
     }

@@ -11,7 +11,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-const NAMES: [&str; 8] = ["tcp_in", "ring_in", "tcp_out", "ring_out", "wakes_sent", "tokens_sent", "upgrades", "downgrades"];
+const NAMES: [&str; 8] = [
+    "tcp_in",
+    "ring_in",
+    "tcp_out",
+    "ring_out",
+    "wakes_sent",
+    "tokens_sent",
+    "upgrades",
+    "downgrades",
+];
 static TOTALS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
 /// Where to, as the environment and the working directory were when the process started: programs
@@ -30,8 +39,16 @@ pub fn start() {
 /// Adds what went over a socket that this process is done with, and that no process that had it too
 /// has reported before.
 pub fn add(slot: &Slot) {
-    let counters =
-        [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
+    let counters = [
+        &slot.in_tcp,
+        &slot.in_ring,
+        &slot.out_tcp,
+        &slot.out_ring,
+        &slot.wakes,
+        &slot.tokens,
+        &slot.upgrades,
+        &slot.downgrades,
+    ];
     for ((total, counter), reported) in TOTALS.iter().zip(counters).zip(&slot.reported) {
         let now = counter.load(Relaxed);
         if now == 0 {
@@ -70,13 +87,19 @@ pub fn write() {
 /// Writes what was added so far, for a process of this name.
 pub fn write_as(program: &str) {
     let Some(path) = PATH.get().and_then(Option::as_ref) else { return };
-    let mut line = format!("{{\"pid\":{},\"program\":\"{}\"", sys::pid(), program.replace(['"', '\\'], "?"));
+    let mut line =
+        format!("{{\"pid\":{},\"program\":\"{}\"", sys::pid(), program.replace(['"', '\\'], "?"));
     for (name, total) in NAMES.iter().zip(&TOTALS) {
         let _ = write!(line, ",\"{name}\":{}", total.swap(0, Relaxed));
     }
     line.push_str("}\n");
     // A FIFO that nobody reads does not stop the program.
-    if let Ok(fd) = sys::openat(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_NONBLOCK, 0o644) {
+    if let Ok(fd) = sys::openat(
+        libc::AT_FDCWD,
+        path,
+        libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_NONBLOCK,
+        0o644,
+    ) {
         // Beyond the limit on the size of files the kernel would end the program.
         let size = sys::fstat(fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         if size.saturating_add(line.len() as u64) <= sys::file_size_limit() {

@@ -35,13 +35,17 @@ fn look(fd: c_int) -> Option<Endpoint<'static>> {
 /// Joins as `settings` say: at the start, and again as another user.
 pub fn attach(settings: Settings) {
     let verbose = settings.verbose;
-    match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
+    match Attachment::new(settings, |fd, own| {
+        fds::set(fd, if own { Entry::Own } else { Entry::Unknown })
+    }) {
         Ok(attachment) => {
             spin::set_kernel(&attachment);
             reclaim::reclaim_now_and_then(&attachment);
             ATTACHMENT.store(Box::into_raw(Box::new(attachment)), Ordering::Release);
         }
-        Err(unattached) => say(verbose, &format!("{}; connections stay on TCP", unattached.message)),
+        Err(unattached) => {
+            say(verbose, &format!("{}; connections stay on TCP", unattached.message))
+        }
     }
 }
 
@@ -91,7 +95,9 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
         Entry::Endpoint(slot) => endpoint(fd, slot),
         Entry::Plain | Entry::Epoll(_) | Entry::Own | Entry::Uring | Entry::Listener => None,
-        Entry::Unknown | Entry::Tcp | Entry::Shared | Entry::Young(_) | Entry::Inherited(_) => look(fd),
+        Entry::Unknown | Entry::Tcp | Entry::Shared | Entry::Young(_) | Entry::Inherited(_) => {
+            look(fd)
+        }
     }
 }
 
@@ -100,7 +106,9 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
 #[must_use]
 pub fn known_carried(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
-        Entry::Endpoint(slot) => endpoint(fd, slot).filter(|endpoint| endpoint.slot().stage() == Stage::Active),
+        Entry::Endpoint(slot) => {
+            endpoint(fd, slot).filter(|endpoint| endpoint.slot().stage() == Stage::Active)
+        }
         _ => None,
     }
 }

@@ -87,7 +87,10 @@ pub fn attend(endpoint: Endpoint<'static>) {
     if unseen && start(endpoint.attachment) {
         look_often();
     }
-    if start::FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
+    if start::FAILED.load(Ordering::Relaxed)
+        && !endpoint.slot().has(flag::HOLD)
+        && endpoint.slot().is_in_channel()
+    {
         // Nobody would answer the other end while the program does something else.
         ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);
     }
@@ -144,7 +147,14 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
     let done = unsafe {
         sys::raw(
             Sysno::epoll_ctl,
-            [EPOLL.load(Ordering::Relaxed) as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0],
+            [
+                EPOLL.load(Ordering::Relaxed) as usize,
+                operation as usize,
+                fd as usize,
+                &raw mut event as usize,
+                0,
+                0,
+            ],
         )
     };
     done.is_ok()
@@ -171,7 +181,11 @@ fn run(generation: usize) {
             next_path = paths.look(attachment, now);
         }
         let next_ask = asks.tend(attachment);
-        let left = next.min(next_path).min(next_ask).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
+        let left = next
+            .min(next_path)
+            .min(next_ask)
+            .saturating_sub(sys::monotonic_ns())
+            .div_ceil(1_000_000);
         let left = if served { left } else { left.min(ALONE_TICK) };
         let left = if passing { left.min(SETTLING_TICK) } else { left };
         let left = if leader::is_gone() {
@@ -190,7 +204,10 @@ fn run(generation: usize) {
             reclaimed = sys::monotonic_ns();
             if attachment.node.standing() != Standing::Away {
                 reclaims = reclaims.wrapping_add(1);
-                reclaim::reclaim_within(attachment, if reclaims.is_multiple_of(6) { Reach::All } else { Reach::Used });
+                reclaim::reclaim_within(
+                    attachment,
+                    if reclaims.is_multiple_of(6) { Reach::All } else { Reach::Used },
+                );
                 membership::age(attachment);
             }
             pairs::age(attachment);
@@ -255,12 +272,25 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     rest();
     // SAFETY: room for 64 events.
     let got = unsafe {
-        sys::raw(Sysno::epoll_pwait, [EPOLL.load(Ordering::Relaxed) as usize, events.as_mut_ptr() as usize, 64, ms as usize, 0, 8])
+        sys::raw(
+            Sysno::epoll_pwait,
+            [
+                EPOLL.load(Ordering::Relaxed) as usize,
+                events.as_mut_ptr() as usize,
+                64,
+                ms as usize,
+                0,
+                8,
+            ],
+        )
     };
     work();
     let events = events.get(..got.unwrap_or(0)).unwrap_or_default();
     if let Some(waiter) = waiter {
-        waiter.awake(&attachment.node.joined().segment, events.iter().any(|event| event.u64 == FIFO_DATA));
+        waiter.awake(
+            &attachment.node.joined().segment,
+            events.iter().any(|event| event.u64 == FIFO_DATA),
+        );
         waiter.take(&attachment.node.joined().segment, serve);
     }
     for event in events {

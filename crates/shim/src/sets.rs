@@ -45,7 +45,9 @@ pub use edges::as_end;
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, edge, emptied, filled};
-pub use process::{forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
+pub use process::{
+    forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag,
+};
 pub use shared::recover;
 pub use still::wait_still;
 pub use wait::wait;
@@ -54,7 +56,9 @@ use crate::fds::{self, Entry};
 use crate::mix::Map;
 use crate::{bell, runtime};
 use change::add;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
+};
 use ginnel_node::waiter::Waiter;
 use ginnel_tcp::ledger::{SLOTS, flag};
 use libc::c_int;
@@ -66,7 +70,8 @@ use tag::{fifo_tag, forget_data, is_tag, name, resolve};
 
 const MAX_SETS: usize = 4096;
 
-static SETS: [AtomicPtr<Set>; MAX_SETS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS];
+static SETS: [AtomicPtr<Set>; MAX_SETS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS];
 /// What is known of a slot's registrations in this process: see [`local`].
 static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as usize];
 /// (set, registration).
@@ -185,7 +190,11 @@ impl Removed {
 
     /// What was asked for with this data, by any of them.
     fn of(&self, data: u64) -> Option<u32> {
-        self.last.iter().filter(|(of, asked)| *of == data && *asked != 0).map(|(_, asked)| *asked).reduce(|a, b| a | b)
+        self.last
+            .iter()
+            .filter(|(of, asked)| *of == data && *asked != 0)
+            .map(|(_, asked)| *asked)
+            .reduce(|a, b| a | b)
     }
 }
 
@@ -298,8 +307,13 @@ fn unlink(fd: c_int, set: u32) {
 
 /// A registration of `fd`, of this slot's socket, is gone.
 fn unregistered(fd: c_int, slot: u32) {
-    let elsewhere = fds::count(slot) > 1 || BY_FD.with(|map| map.as_ref().is_some_and(|map| map.contains_key(&fd)));
-    local_bits(slot, 0, if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT });
+    let elsewhere = fds::count(slot) > 1
+        || BY_FD.with(|map| map.as_ref().is_some_and(|map| map.contains_key(&fd)));
+    local_bits(
+        slot,
+        0,
+        if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT },
+    );
 }
 
 fn local_bits(slot: u32, set: u8, clear: u8) {
@@ -343,8 +357,13 @@ fn link_all(fd: c_int, slot: u32) -> Option<()> {
         let Some(set) = set_at(index) else { continue };
         shared::look(set, set.fd.load(Ordering::Relaxed));
         set.soon(|inner| {
-            let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd && fds::get(fd) == Entry::Endpoint(slot);
-            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
+            let of_fd = |entry: &&mut Registration| {
+                entry.used && entry.fd == fd && fds::get(fd) == Entry::Endpoint(slot)
+            };
+            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd)
+            else {
+                return;
+            };
             if entry.slot != Some(slot) {
                 entry.link(slot);
                 // Other threads may have used it meanwhile, so much that it moved.

@@ -32,13 +32,19 @@ impl Habit {
         }
         // In vain so far: try again now and then.
         let tries = ((habit & !TOGETHER) >> 8) + 1;
-        self.0.store(habit & TOGETHER | if tries >= PROBE { 1 } else { tries << 8 }, Ordering::Relaxed);
+        self.0.store(
+            habit & TOGETHER | if tries >= PROBE { 1 } else { tries << 8 },
+            Ordering::Relaxed,
+        );
         tries >= PROBE
     }
 
     fn learn(&self, success: bool) {
         let score = self.0.load(Ordering::Relaxed) & SCORE;
-        self.0.store(if success { (score + 2).min(TRUST) } else { score.saturating_sub(1) }, Ordering::Relaxed);
+        self.0.store(
+            if success { (score + 2).min(TRUST) } else { score.saturating_sub(1) },
+            Ordering::Relaxed,
+        );
     }
 
     /// [`learn`](Self::learn), where the other end ran on this processor.
@@ -65,7 +71,10 @@ static KERNEL: AtomicU64 = AtomicU64::new(0);
 
 /// Tells this kernel's processors apart from those of the others that share the segment.
 pub fn set_kernel(attachment: &Attachment) {
-    KERNEL.store(attachment.node.joined().place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
+    KERNEL.store(
+        attachment.node.joined().place.map_or(0, |place| u64::from(place.peer) << 16),
+        Ordering::Relaxed,
+    );
 }
 
 /// The processor this thread runs on.
@@ -83,7 +92,9 @@ pub fn processor() -> u64 {
     #[cfg(not(target_arch = "x86_64"))]
     {
         // SAFETY: asks the C library, which the shim does not replace here.
-        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) + 1 + KERNEL.load(Ordering::Relaxed)
+        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+            + 1
+            + KERNEL.load(Ordering::Relaxed)
     }
 }
 
@@ -121,7 +132,12 @@ pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {
 }
 
 /// [`spin_on`], where it [`pays`].
-pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
+pub fn spin(
+    attachment: &Attachment,
+    habit: &Habit,
+    ready: impl Fn() -> bool,
+    together: impl Fn() -> bool,
+) -> bool {
     pays(attachment, habit) && spin_on(attachment, habit, ready, together)
 }
 
@@ -139,7 +155,12 @@ const SHORT: u64 = 50_000;
 ///
 /// A short spin does not give way to anybody: where a third thread wants to run here, `sched_yield`
 /// gives it all that is left of the turn, some milliseconds (`yield_task_fair` in the kernel).
-pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
+pub fn spin_on(
+    attachment: &Attachment,
+    habit: &Habit,
+    ready: impl Fn() -> bool,
+    together: impl Fn() -> bool,
+) -> bool {
     if !habit.was_together() {
         for _ in 0..CLOSE_LOOKS {
             if ready() {
@@ -258,7 +279,14 @@ static YIELDERS: Others = Others::new(1_000_000, 256_000_000, true);
 impl Others {
     /// Pauses, nanoseconds: the first, the longest.
     const fn new(at_first: u64, at_most: u64, in_step: bool) -> Self {
-        Self { until: AtomicU64::new(0), pause: AtomicU64::new(0), quick: AtomicU32::new(0), at_first, at_most, in_step }
+        Self {
+            until: AtomicU64::new(0),
+            pause: AtomicU64::new(0),
+            quick: AtomicU32::new(0),
+            at_first,
+            at_most,
+            in_step,
+        }
     }
 
     /// Were they met lately?
@@ -274,7 +302,8 @@ impl Others {
         let pause = (self.pause.load(Ordering::Relaxed) * 2).clamp(self.at_first, self.at_most);
         self.pause.store(pause, Ordering::Relaxed);
         // Half of it at least: a turn may be lost for as long as a pause is.
-        let until = if self.in_step { (now + pause / 2).next_multiple_of(pause) } else { now + pause };
+        let until =
+            if self.in_step { (now + pause / 2).next_multiple_of(pause) } else { now + pause };
         self.until.store(until, Ordering::Relaxed);
         self.quick.store(0, Ordering::Relaxed);
     }
@@ -292,7 +321,9 @@ impl Others {
     #[inline]
     fn not_met(&self) {
         const QUICK: u32 = 64;
-        if self.pause.load(Ordering::Relaxed) != 0 && self.quick.fetch_add(1, Ordering::Relaxed) >= QUICK {
+        if self.pause.load(Ordering::Relaxed) != 0
+            && self.quick.fetch_add(1, Ordering::Relaxed) >= QUICK
+        {
             self.pause.store(0, Ordering::Relaxed);
         }
     }
@@ -314,7 +345,12 @@ mod tests {
             SPINNERS.until.load(Ordering::Relaxed) - now
         };
         let pauses: Vec<u64> = (0..20).map(|_| lost()).collect();
-        assert!(pauses[0] < TURN / 4 && pauses[1] > pauses[0] && pauses.iter().all(|&pause| pause < TURN), "{pauses:?}");
+        assert!(
+            pauses[0] < TURN / 4
+                && pauses[1] > pauses[0]
+                && pauses.iter().all(|&pause| pause < TURN),
+            "{pauses:?}"
+        );
         paid(&Habit::new());
         assert_eq!(lost(), pauses[0], "once a spin has paid it is as at first");
     }
@@ -327,7 +363,11 @@ mod tests {
             others.met(now);
             others.not_met();
         }
-        assert_eq!(others.until.load(Ordering::Relaxed) - now, YIELDERS.at_most, "one quick turn proves nothing");
+        assert_eq!(
+            others.until.load(Ordering::Relaxed) - now,
+            YIELDERS.at_most,
+            "one quick turn proves nothing"
+        );
         for _ in 0..1000 {
             others.not_met();
         }

@@ -82,7 +82,11 @@ fn inherit() {
 
 fn open_descriptors() -> Vec<c_int> {
     let mut found = Vec::new();
-    let Ok(dir) = sys::openat(libc::AT_FDCWD, c"/proc/thread-self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return found };
+    let Ok(dir) =
+        sys::openat(libc::AT_FDCWD, c"/proc/thread-self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0)
+    else {
+        return found;
+    };
     sys::each_entry(dir, |name| {
         if let Some(fd) = name.to_str().ok().and_then(|name| name.parse::<c_int>().ok())
             && fd != dir

@@ -71,14 +71,17 @@ pub fn glibc() -> Range<usize> {
 
 /// The GNU hash of a symbol's name.
 fn hash(name: &CStr) -> u32 {
-    name.to_bytes().iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
+    name.to_bytes()
+        .iter()
+        .fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
 unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
     // SAFETY: as `search` calls it.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<'_>>()) };
     // SAFETY: the loader's own table of this object.
-    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let headers =
+        unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let base = info.dlpi_addr as usize;
     let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
     let span = |header: &Elf64_Phdr| {
@@ -96,8 +99,13 @@ unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, search: *mut c_
         // here.
         return 0;
     }
-    search.within = loaded().map(span).reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..0);
-    let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 0 };
+    search.within = loaded()
+        .map(span)
+        .reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))
+        .unwrap_or(0..0);
+    let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else {
+        return 0;
+    };
     let dynamic = base.wrapping_add(dynamic.p_vaddr as usize);
     // SAFETY: a loaded object's dynamic section, where its header says that it is.
     search.found = unsafe { Tables::of(base, dynamic).and_then(|tables| tables.find(search)) };
@@ -198,7 +206,8 @@ impl Tables {
         // SAFETY: the caller's promise; names end with a zero byte.
         unsafe {
             let symbol = &*self.symbols.add(index as usize);
-            let version = if self.versions.is_null() { 1 } else { self.versions.add(index as usize).read() };
+            let version =
+                if self.versions.is_null() { 1 } else { self.versions.add(index as usize).read() };
             symbol.st_shndx != 0
                 && version != LOCAL
                 && version & HIDDEN == 0

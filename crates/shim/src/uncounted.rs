@@ -4,7 +4,10 @@
 //! Which numbers have such calls, and which of them are under way, stands in [`crate::quiet`].
 
 use crate::fds::{self, Entry};
-use crate::quiet::{Bytes, CALL, NOTEBOOK, Note, Notes, Quiet, SLOTS, changed, goes, none_in, note, quiet, take_note};
+use crate::quiet::{
+    Bytes, CALL, NOTEBOOK, Note, Notes, Quiet, SLOTS, changed, goes, none_in, note, quiet,
+    take_note,
+};
 use crate::{next, runtime, thread};
 use core::ops::Range;
 use core::ptr;
@@ -34,7 +37,8 @@ fn membarrier(command: usize) -> bool {
 /// time.
 pub fn start() {
     let at = ptr::from_ref(&NOTEBOOK).cast_mut().cast();
-    let available = sys::wipe_on_fork(at, size_of::<Notes>()).is_ok() && membarrier(REGISTER_PRIVATE_EXPEDITED);
+    let available =
+        sys::wipe_on_fork(at, size_of::<Notes>()).is_ok() && membarrier(REGISTER_PRIVATE_EXPEDITED);
     NOTEBOOK.first.thread.store(thread::me(), Relaxed);
     AVAILABLE.store(available, SeqCst);
 }
@@ -53,7 +57,8 @@ fn numbers() -> impl Iterator<Item = (c_int, &'static Quiet)> {
 
 /// The numbers of this slot whose calls may go uncounted.
 fn numbers_of(slot: u32) -> impl Iterator<Item = c_int> {
-    let only = fds::of_slot(slot).filter(|&fd| fds::count(slot) < 2 && fds::get(fd) == Entry::Endpoint(slot));
+    let only = fds::of_slot(slot)
+        .filter(|&fd| fds::count(slot) < 2 && fds::get(fd) == Entry::Endpoint(slot));
     let goes = move |fd: &c_int| goes(*fd, slot);
     let all = numbers().map(|(fd, _)| fd).take_while(move |_| only.is_none());
     only.into_iter().chain(all).filter(goes)
@@ -70,7 +75,9 @@ pub fn report() {
 fn in_one_register<T>(whole: &T) -> &T {
     let mut pointer = ptr::from_ref(whole);
     // SAFETY: no instruction.
-    unsafe { core::arch::asm!("/* {0} */", inout(reg) pointer, options(pure, readonly, nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("/* {0} */", inout(reg) pointer, options(pure, readonly, nostack, preserves_flags))
+    };
     // SAFETY: it is what it was.
     unsafe { &*pointer }
 }
@@ -104,7 +111,13 @@ impl Direct {
     #[must_use]
     pub const fn new(otherwise: Function, number: Sysno, bytes: Bytes) -> Self {
         let libc = AtomicPtr::new(otherwise as *mut c_void);
-        Self { libc, otherwise, alone: AtomicPtr::new((&raw const NEVER).cast_mut()), number, bytes }
+        Self {
+            libc,
+            otherwise,
+            alone: AtomicPtr::new((&raw const NEVER).cast_mut()),
+            number,
+            bytes,
+        }
     }
 
     /// The C library's function is there; glibc's functions are within these addresses, and at
@@ -142,9 +155,18 @@ impl Direct {
 /// # Safety
 /// The arguments are the program's own, for the function of `direct`.
 #[inline(never)]
-pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
-    let Some((quiet, slot)) =
-        quiet(fd).map(in_one_register).map(|quiet| (quiet, quiet.slot.load(Acquire))).filter(|(_, slot)| *slot != 0)
+pub unsafe extern "C" fn call(
+    fd: c_int,
+    a: Word,
+    b: Word,
+    c: Word,
+    d: Word,
+    direct: &Direct,
+) -> isize {
+    let Some((quiet, slot)) = quiet(fd)
+        .map(in_one_register)
+        .map(|quiet| (quiet, quiet.slot.load(Acquire)))
+        .filter(|(_, slot)| *slot != 0)
     else {
         // SAFETY: the caller's promise.
         return unsafe { (direct.otherwise)(fd, a, b, c, d) };
@@ -162,7 +184,8 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
     }
     // SAFETY: the caller's promise. The kernel looks at no more arguments than the call has; of
     // `recvfrom` and `sendto` the last two are none.
-    let (result, returned) = unsafe { keeping(direct.number, fd, [a, b, c, d], quiet.returned(direct.bytes)) };
+    let (result, returned) =
+        unsafe { keeping(direct.number, fd, [a, b, c, d], quiet.returned(direct.bytes)) };
     match Errno::from_ret(result) {
         Ok(moved) => {
             ends(note, returned, moved);
@@ -281,7 +304,14 @@ fn ends(note: &Note, returned: &AtomicU64, moved: usize) {
 /// # Safety
 /// As for [`call`]; `fd` is below [`crate::quiet::NUMBERS`].
 #[inline(never)]
-unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
+unsafe extern "C" fn noted(
+    fd: c_int,
+    a: Word,
+    b: Word,
+    c: Word,
+    d: Word,
+    direct: &Direct,
+) -> isize {
     // SAFETY: the caller's promise.
     let quiet = unsafe { NOTEBOOK.quiet.get_unchecked(fd as usize) };
     let (me, slot) = (thread::me(), quiet.slot.load(Acquire));
@@ -291,7 +321,8 @@ unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct
         // SAFETY: a function of the C library's with no more arguments than these, each a word at
         // most. On both machines they are in registers, in which a function looks for no more than
         // it takes.
-        let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
+        let libc =
+            unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
         // SAFETY: the caller's promise.
         let result = unsafe { libc(fd, a, b, c, d) };
         ends(note, quiet.returned(direct.bytes), result.max(0).unsigned_abs());
@@ -312,7 +343,11 @@ pub fn begin(endpoint: Endpoint<'static>) {
             let (fd, index) = (endpoint.fd(), endpoint.index());
             // Not stopped, nor closed or taken back by another thread, nor another process's after
             // a fork in a handler.
-            let stands = || fds::get(fd) == Entry::Endpoint(index) && AVAILABLE.load(SeqCst) && endpoint.is_uncounted();
+            let stands = || {
+                fds::get(fd) == Entry::Endpoint(index)
+                    && AVAILABLE.load(SeqCst)
+                    && endpoint.is_uncounted()
+            };
             if !stands() {
                 return;
             }
@@ -372,7 +407,9 @@ fn is_over(endpoint: Endpoint<'static>) -> bool {
 /// leave its connections to, can move them.
 pub fn end_all() {
     let uncounted = || {
-        fds::slots(0).filter_map(|slot| runtime::endpoint(fds::of_slot(slot)?, slot)).filter(|endpoint| endpoint.does_not_count())
+        fds::slots(0)
+            .filter_map(|slot| runtime::endpoint(fds::of_slot(slot)?, slot))
+            .filter(|endpoint| endpoint.does_not_count())
     };
     uncounted().for_each(Endpoint::count_again);
     for endpoint in uncounted() {

@@ -35,10 +35,21 @@ static HABITS: [Habit; 256] = [const { Habit::new() }; 256];
 fn restarts() -> Option<bool> {
     // What a thread does to itself interrupts no call; the C library's own signals (32 and 33) are
     // not the program's.
-    let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS, 32, 33];
+    let own = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGILL,
+        libc::SIGFPE,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        32,
+        33,
+    ];
     let (mut yes, mut no) = (false, false);
     for signal in (1..=64).filter(|signal| !own.contains(signal)) {
-        if let Some(action) = sys::signal_action(signal as usize).filter(|action| action.handler > 1) {
+        if let Some(action) =
+            sys::signal_action(signal as usize).filter(|action| action.handler > 1)
+        {
             if action.flags & libc::SA_RESTART as u64 != 0 { yes = true } else { no = true }
         }
     }
@@ -78,7 +89,9 @@ fn interrupted(limited: bool, partial: bool) -> Option<Woken> {
 fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
     let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: `fds` and `limit` are ours.
-    let n = unsafe { next::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, core::ptr::null()) };
+    let n = unsafe {
+        next::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, core::ptr::null())
+    };
     if n >= 0 {
         return Ok(n);
     }
@@ -137,11 +150,19 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
     let mut rung = [0; 2];
     let woken = loop {
         let known = limit.is_known(endpoint);
-        if !known && !limit.is_still(endpoint) || endpoint.readable() || waiter.any() || !waiter.is_current() {
+        if !known && !limit.is_still(endpoint)
+            || endpoint.readable()
+            || waiter.any()
+            || !waiter.is_current()
+        {
             break Woken::Again;
         }
         let [fifo, line] = waiter.beside();
-        let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }, fifo, line];
+        let mut fds = [
+            pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 },
+            fifo,
+            line,
+        ];
         // Where the number is about to be another's, nobody may ring when it is.
         match ppoll(waiter.entries(&mut fds), Some(nap(end, if known { 5 } else { 1 }))) {
             Ok(0) if is_over(end) => break Woken::TimedOut,
@@ -177,7 +198,12 @@ fn nap(end: Deadline, seconds: i64) -> timespec {
 
 /// Sleeps on the number until something happens, the time is over or the number is no longer the
 /// connection's. (Not nap by nap outside: a signal that came between two would end nothing.)
-fn naps(endpoint: Endpoint<'_>, limit: &Limit, fds: &mut [pollfd], end: Deadline) -> Result<c_int, c_int> {
+fn naps(
+    endpoint: Endpoint<'_>,
+    limit: &Limit,
+    fds: &mut [pollfd],
+    end: Deadline,
+) -> Result<c_int, c_int> {
     loop {
         let slept = ppoll(fds, Some(nap(end, 1)));
         if slept != Ok(0) || is_over(end) || !limit.is_still(endpoint) {
@@ -198,7 +224,8 @@ fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     }
     if end.is_some() || partial {
         // Not restarted after a signal, and what is left of the time is not the whole of it.
-        let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
+        let mut fds =
+            [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
         let slept = naps(endpoint, limit, &mut fds, end);
         if limit.has_slot(endpoint) {
             endpoint.woken_by_kernel();
@@ -272,7 +299,9 @@ pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         }
     });
     // SAFETY: no descriptors; the limit and the mask are ours.
-    let slept = unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const left, core::ptr::from_ref(mask)) };
+    let slept = unsafe {
+        next::ppoll(core::ptr::null_mut(), 0, &raw const left, core::ptr::from_ref(mask))
+    };
     match if slept < 0 { Err(next::errno()) } else { Ok(()) } {
         Err(libc::EINTR) => Woken::Interrupted,
         _ if is_over(end) => Woken::TimedOut,
@@ -292,7 +321,9 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         };
     }
     let habit = &HABITS[((endpoint.slot().cookie.load(Ordering::Relaxed) + 128) % 256) as usize];
-    if spin(endpoint.attachment, habit, || endpoint.writable(), || together(endpoint)) || !limit.is_still(endpoint) {
+    if spin(endpoint.attachment, habit, || endpoint.writable(), || together(endpoint))
+        || !limit.is_still(endpoint)
+    {
         return Woken::Again;
     }
     let end = limit.end(endpoint);
@@ -307,7 +338,10 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     let mut rung = [0; 2];
     let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head, &mut rung);
     if let Some(waiter) = &waiter {
-        waiter.awake(rung, !limit.has_slot(endpoint) || !endpoint.tx_in_ring() || endpoint.writable());
+        waiter.awake(
+            rung,
+            !limit.has_slot(endpoint) || !endpoint.tx_in_ring() || endpoint.writable(),
+        );
         if waiter.is_current() && limit.has_slot(endpoint) {
             endpoint.disarm_space(want);
         }
@@ -326,7 +360,10 @@ fn asleep(
     head: impl Fn() -> u64,
     rung: &mut [c_short; 2],
 ) -> Woken {
-    if !endpoint.tx_in_ring() || endpoint.writable() || waiter.is_some_and(|waiter| !waiter.is_current()) {
+    if !endpoint.tx_in_ring()
+        || endpoint.writable()
+        || waiter.is_some_and(|waiter| !waiter.is_current())
+    {
         return Woken::Again;
     }
     let mut events = libc::POLLRDHUP;

@@ -14,15 +14,26 @@ fn shim() -> PathBuf {
 fn compiled(name: &str, flags: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
-    let status =
-        Command::new("cc").args(flags).arg("-w").arg(source).arg("-o").arg(&program).args(["-lutil", "-lrt", "-pthread"]).status();
+    let status = Command::new("cc")
+        .args(flags)
+        .arg("-w")
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .args(["-lutil", "-lrt", "-pthread"])
+        .status();
     assert!(status.expect("cc runs").success());
     program
 }
 
 fn printed(output: Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}: {text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 
@@ -45,10 +56,15 @@ fn finished(command: &mut Command) -> Output {
     let (over, waits) = mpsc::channel::<()>();
     let watchdog = std::thread::spawn(move || {
         if waits.recv_timeout(Duration::from_secs(90)) == Err(RecvTimeoutError::Timeout) {
-            let stacks = Command::new("gdb").args(["-p", &pid, "-batch", "-ex", "thread apply all bt"]).output();
+            let stacks = Command::new("gdb")
+                .args(["-p", &pid, "-batch", "-ex", "thread apply all bt"])
+                .output();
             eprintln!(
                 "it hangs:\n{}",
-                stacks.map_or_else(|error| error.to_string(), |said| String::from_utf8_lossy(&said.stdout).into())
+                stacks.map_or_else(
+                    |error| error.to_string(),
+                    |said| String::from_utf8_lossy(&said.stdout).into()
+                )
             );
             let _ = Command::new("kill").args(["-KILL", &pid]).status();
         }
@@ -66,7 +82,10 @@ fn compare(name: &str, flags: &[&str]) {
     for after in ["3", "0"] {
         let through = through_shim(&program, after);
         for (line, (plain, through)) in plain.lines().zip(through.lines()).enumerate() {
-            assert_eq!(plain, through, "line {line}: without the shim (left) and with it, upgrading after {after} (right)");
+            assert_eq!(
+                plain, through,
+                "line {line}: without the shim (left) and with it, upgrading after {after} (right)"
+            );
         }
         assert_eq!(plain.lines().count(), through.lines().count());
     }
@@ -93,17 +112,27 @@ fn large_file_calls_answer_as_without_the_shim() {
 fn the_loader_binds_to_the_shim() {
     let program = compiled("calls-bound", &["-O2", "-D_FORTIFY_SOURCE=2"]);
     let names = |library: &Path, which: &str| -> BTreeSet<String> {
-        let list = printed(Command::new("nm").args(["-D", which]).arg(library).output().expect("nm runs"));
+        let list =
+            printed(Command::new("nm").args(["-D", which]).arg(library).output().expect("nm runs"));
         let symbols = list.lines().filter_map(|line| line.split_whitespace().last());
         symbols.map(|symbol| symbol.split('@').next().unwrap_or(symbol).to_owned()).collect()
     };
     let exported = names(&shim(), "--defined-only");
-    let wanted: BTreeSet<_> = names(&program, "--undefined-only").intersection(&exported).cloned().collect();
-    for fortified in ["__read_chk", "__recv_chk", "__recvfrom_chk", "__poll_chk", "__ppoll_chk", "__dprintf_chk", "__vdprintf_chk"]
-    {
+    let wanted: BTreeSet<_> =
+        names(&program, "--undefined-only").intersection(&exported).cloned().collect();
+    for fortified in [
+        "__read_chk",
+        "__recv_chk",
+        "__recvfrom_chk",
+        "__poll_chk",
+        "__ppoll_chk",
+        "__dprintf_chk",
+        "__vdprintf_chk",
+    ] {
         assert!(wanted.contains(fortified), "the program does not use {fortified}");
     }
-    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bindings-{}", std::process::id()));
+    let log =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bindings-{}", std::process::id()));
     let mut child = Command::new(&program)
         .env("LD_PRELOAD", shim())
         .env("GINNEL_OFF", "1")
@@ -116,7 +145,11 @@ fn the_loader_binds_to_the_shim() {
     let file = format!("{}.{}", log.display(), child.id());
     assert!(child.wait().expect("ends").success());
     let log = std::fs::read_to_string(file).expect("the loader's log");
-    let from_program = format!("binding file {} [0] to {} [0]: normal symbol `", program.display(), shim().display());
+    let from_program = format!(
+        "binding file {} [0] to {} [0]: normal symbol `",
+        program.display(),
+        shim().display()
+    );
     let bound: BTreeSet<_> = log
         .lines()
         .filter_map(|line| line.split_once(&from_program)?.1.split_once('\''))

@@ -47,7 +47,10 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
         "time",
         "time time?s timespec* timeg* timel* timezone ?timeofday *timeofday *times *time *time_r *time64 timer_* timespec_* clock* adjtimex sleep usleep nanosleep tzset dysize getdate* ntp_gettimex getitimer setitimer",
     ),
-    ("scheduling and limits", "sched_* nice getpriority setpriority getrusage ulimit vlimit getcpu sprofil profil"),
+    (
+        "scheduling and limits",
+        "sched_* nice getpriority setpriority getrusage ulimit vlimit getcpu sprofil profil",
+    ),
     (
         "processes, otherwise",
         "wait wait3 wait4 waitid waitpid getpid getppid gettid getpgid setpgid getpgrp setpgrp bsd_getpgrp getsid setsid *setjmp* *longjmp* getcontext setcontext makecontext swapcontext cxa_* on_exit ptrace personality process_vm_*",
@@ -88,13 +91,22 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
         "Sun RPC, between its sockets",
         "xdr* xprt_* svc_* svcerr_* svcraw_create svcudp_enablecache svcauthdes_stats clnt_* clntraw_create auth* pmap_* key_* rpc_* callrpc registerrpc seterr_reply get_myaddress getpublickey getsecretkey rtime cbc_crypt ecb_crypt des_setparity passwd2des xencrypt xdecrypt",
     ),
-    ("locale", "*locale nl_langinfo* localeconv iconv* catgets *gettext *textdomain bind_textdomain_codeset dc*gettext"),
+    (
+        "locale",
+        "*locale nl_langinfo* localeconv iconv* catgets *gettext *textdomain bind_textdomain_codeset dc*gettext",
+    ),
     (
         "environment and arguments",
         "*getenv setenv putenv unsetenv clearenv envz_* arg[pz]* argp_* argz_* getopt* posix_getopt getsubopt confstr addseverity",
     ),
-    ("the loader, versions, profiling", "dl* gnu_* *mcount* mcleanup moncontrol monstartup profile_frequency cyg_profile_* libc_*"),
-    ("X/Open's own, and the compiler's", "xpg_basename xpg_strerror_r errno_location fentry__ chk_fail"),
+    (
+        "the loader, versions, profiling",
+        "dl* gnu_* *mcount* mcleanup moncontrol monstartup profile_frequency cyg_profile_* libc_*",
+    ),
+    (
+        "X/Open's own, and the compiler's",
+        "xpg_basename xpg_strerror_r errno_location fentry__ chk_fail",
+    ),
     ("regular expressions", "re_* reg* step advance"),
     ("terminals' settings", "cf*speed cfmakeraw ctermid ttyslot"),
     ("System V", "msg??? msgget msgctl msgrcv msgsnd sem??? semget semctl semop semtimedop"),
@@ -106,8 +118,8 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
 /// What names of functions about descriptors look like: judges functions that are newer than the
 /// page.
 const FAMILIES: &[&str] = &[
-    "fd", "sock", "recv", "send", "read", "write", "poll", "select", "open", "close", "pipe", "dup", "exec", "spawn", "fork",
-    "accept", "connect", "fcntl", "ioctl", "clone", "splice",
+    "fd", "sock", "recv", "send", "read", "write", "poll", "select", "open", "close", "pipe",
+    "dup", "exec", "spawn", "fork", "accept", "connect", "fcntl", "ioctl", "clone", "splice",
 ];
 
 /// The C library's version that the page was written from.
@@ -131,8 +143,14 @@ fn c_library() -> PathBuf {
 
 /// The functions a library defines for others, each with the version it came with, where it says.
 fn exports(library: &Path) -> BTreeMap<String, Option<(u32, u32)>> {
-    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm runs");
-    assert!(output.status.success(), "nm {}: {}", library.display(), String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm runs");
+    assert!(
+        output.status.success(),
+        "nm {}: {}",
+        library.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut found = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let [_, kind, symbol] = line.split_whitespace().collect::<Vec<_>>()[..] else { continue };
@@ -140,7 +158,10 @@ fn exports(library: &Path) -> BTreeMap<String, Option<(u32, u32)>> {
             continue;
         }
         let (name, version) = symbol.split_once('@').unwrap_or((symbol, ""));
-        let mut numbers = version.trim_start_matches(['@', '_', 'G', 'L', 'I', 'B', 'C']).split('.').map_while(|n| n.parse().ok());
+        let mut numbers = version
+            .trim_start_matches(['@', '_', 'G', 'L', 'I', 'B', 'C'])
+            .split('.')
+            .map_while(|n| n.parse().ok());
         found.insert(name.to_owned(), numbers.next().zip(numbers.next()));
     }
     found
@@ -175,7 +196,11 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
         ([b'[', pattern @ ..], [first, name @ ..]) => {
             let end = pattern.iter().position(|byte| *byte == b']').expect("a closed set");
             let set = &pattern[..end];
-            let inside = if let [low, b'-', high] = set { (low..=high).contains(&first) } else { set.contains(first) };
+            let inside = if let [low, b'-', high] = set {
+                (low..=high).contains(&first)
+            } else {
+                set.contains(first)
+            };
             inside && fits(&pattern[end + 1..], name)
         }
         ([a, pattern @ ..], [b, name @ ..]) => a == b && fits(pattern, name),
@@ -197,12 +222,24 @@ fn the_library_exports_what_the_page_says() {
     let page = page();
     // What `ginnel-go-loader` and `libginnel_sysv.so` call stands before no function of the C
     // library.
-    let is_hook = |name: &String| !name.starts_with("ginnel_go_") && !name.starts_with("ginnel_shim_");
+    let is_hook =
+        |name: &String| !name.starts_with("ginnel_go_") && !name.starts_with("ginnel_shim_");
     let exported: BTreeSet<_> = exports(&shim()).into_keys().filter(is_hook).collect();
-    let promised: BTreeSet<_> =
-        page.iter().filter(|(_, decision)| exported_by_decision(decision)).map(|(name, _)| name.clone()).collect();
-    assert_eq!(promised.difference(&exported).collect::<Vec<_>>(), [""; 0], "on the page as hooked, and not in the library");
-    assert_eq!(exported.difference(&promised).collect::<Vec<_>>(), [""; 0], "in the library, and not on the page as hooked");
+    let promised: BTreeSet<_> = page
+        .iter()
+        .filter(|(_, decision)| exported_by_decision(decision))
+        .map(|(name, _)| name.clone())
+        .collect();
+    assert_eq!(
+        promised.difference(&exported).collect::<Vec<_>>(),
+        [""; 0],
+        "on the page as hooked, and not in the library"
+    );
+    assert_eq!(
+        exported.difference(&promised).collect::<Vec<_>>(),
+        [""; 0],
+        "in the library, and not on the page as hooked"
+    );
 }
 
 #[test]
@@ -218,20 +255,27 @@ fn the_page_has_every_function_about_descriptors() {
         })
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(missing, [""; 0], "in the C library, and neither on the page nor about something else");
+    assert_eq!(
+        missing, [""; 0],
+        "in the C library, and neither on the page nor about something else"
+    );
 }
 
 #[test]
 fn no_hooked_function_could_have_been_overlooked() {
     let hooked = page().into_iter().filter(|(_, decision)| exported_by_decision(decision));
-    let hidden: Vec<_> = hooked.map(|(name, _)| name).filter(|name| about_something_else(name)).collect();
+    let hidden: Vec<_> =
+        hooked.map(|(name, _)| name).filter(|name| about_something_else(name)).collect();
     assert_eq!(hidden, [""; 0], "the patterns of what is about something else are too wide");
 }
 
 #[test]
 fn the_page_names_no_function_that_does_not_exist() {
     let library = exports(&c_library());
-    let unknown: Vec<_> = page().into_keys().filter(|name| !library.contains_key(name) && !name.contains("io_uring_")).collect();
+    let unknown: Vec<_> = page()
+        .into_keys()
+        .filter(|name| !library.contains_key(name) && !name.contains("io_uring_"))
+        .collect();
     let newest = library.values().flatten().max().copied().expect("versions");
     if newest >= PAGE_VERSION {
         assert_eq!(unknown, [""; 0]);

@@ -20,7 +20,8 @@ fn portable() -> Option<PathBuf> {
 }
 
 fn readelf(option: &str, library: &Path) -> String {
-    let output = Command::new("readelf").args([option, "-W"]).arg(library).output().expect("readelf runs");
+    let output =
+        Command::new("readelf").args([option, "-W"]).arg(library).output().expect("readelf runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -44,13 +45,17 @@ struct Asked {
 
 fn asked(library: &Path) -> Vec<Asked> {
     let said = readelf("--dyn-syms", library);
-    let undefined =
-        said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).filter(|words| words.get(6) == Some(&"UND"));
+    let undefined = said
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|words| words.get(6) == Some(&"UND"));
     undefined
         .filter_map(|words| {
             let (name, version) = words.get(7)?.split_once('@').unwrap_or((words.get(7)?, ""));
             let minor = version.trim_start_matches('@').strip_prefix("GLIBC_2.");
-            let minor = minor.map(|minor| minor.split('.').next().and_then(|minor| minor.parse().ok()).expect("a number"));
+            let minor = minor.map(|minor| {
+                minor.split('.').next().and_then(|minor| minor.parse().ok()).expect("a number")
+            });
             Some(Asked { name: name.to_owned(), minor, weak: words.get(4) == Some(&"WEAK") })
         })
         .collect()
@@ -59,7 +64,8 @@ fn asked(library: &Path) -> Vec<Asked> {
 fn needs_the_c_library_alone(library: &Path) {
     let names = needed(library);
     assert!(names.iter().any(|name| name == "libc.so.6"), "{names:?}");
-    let other = names.iter().find(|name| !["libc.so", "ld-linux"].iter().any(|own| name.starts_with(own)));
+    let other =
+        names.iter().find(|name| !["libc.so", "ld-linux"].iter().any(|own| name.starts_with(own)));
     assert_eq!(other, None, "{} needs {names:?}", library.display());
 }
 
@@ -107,14 +113,28 @@ fn no_function_that_2_17_lacks() {
     // Moved into libc.so.6 in 2.34; functions rather than macros since 2.33; changed in 2.32. (And
     // `_dl_find_object`, which GCC's unwinder asks for: the portable build has another.)
     let renewed = |name: &str| {
-        let prefixes = ["pthread_", "__pthread_", "dl", "_dl_find_object", "stat", "fstat", "lstat", "sem_", "shm_"];
+        let prefixes = [
+            "pthread_",
+            "__pthread_",
+            "dl",
+            "_dl_find_object",
+            "stat",
+            "fstat",
+            "lstat",
+            "sem_",
+            "shm_",
+        ];
         prefixes.iter().any(|prefix| name.starts_with(prefix)) && name != "statx"
     };
     for name in LOADED {
         let library = shim().with_file_name(name);
         let newer = |symbol: &Asked| symbol.minor.is_some_and(|minor| minor > PROMISED);
         for symbol in asked(&library).into_iter().filter(newer) {
-            assert!(symbol.weak || renewed(&symbol.name), "{} asks for {symbol:?}", library.display());
+            assert!(
+                symbol.weak || renewed(&symbol.name),
+                "{} asks for {symbol:?}",
+                library.display()
+            );
         }
     }
 }

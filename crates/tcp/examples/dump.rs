@@ -26,7 +26,9 @@ fn main() {
             slot.attention.load(Relaxed),
             slot.busy_rx.load(Relaxed),
             slot.busy_tx.load(Relaxed),
-            slot.held_by().map(|process| processes.process(process).pid.load(Relaxed)).collect::<Vec<_>>(),
+            slot.held_by()
+                .map(|process| processes.process(process).pid.load(Relaxed))
+                .collect::<Vec<_>>(),
             slot.channel.load(Relaxed)
         );
         println!(
@@ -54,7 +56,10 @@ fn main() {
         let page = slot.channel.load(Relaxed);
         if page != 0 {
             let channel = Channel::at(&segment, page);
-            for (name, d) in [("out", channel.direction(slot.side())), ("in ", channel.direction(1 - slot.side()))] {
+            for (name, d) in [
+                ("out", channel.direction(slot.side())),
+                ("in ", channel.direction(1 - slot.side())),
+            ] {
                 println!(
                     "  {name} tail {} epoch {} up {:?} down {:?} eof {} grown {}/{} wspace {:#x} head {} wdata {:#x} ack {} freeze {}@{} gate {}",
                     d.tail().load(Relaxed),
@@ -73,7 +78,11 @@ fn main() {
                     d.gate().load(Relaxed)
                 );
             }
-            println!("  agreed {} {}", channel.agreed(0).load(Relaxed), channel.agreed(1).load(Relaxed));
+            println!(
+                "  agreed {} {}",
+                channel.agreed(0).load(Relaxed),
+                channel.agreed(1).load(Relaxed)
+            );
         }
     }
 }

@@ -30,8 +30,10 @@ impl Tables {
     /// # Errors
     /// The path of the one that could not be opened, and why not.
     pub fn open(directory: &Path, writable: bool) -> Result<Self, (PathBuf, Error)> {
-        let ledger = Ledger::open(directory, writable).map_err(|error| (directory.join(LEDGER), error))?;
-        let processes = Processes::open(directory, writable).map_err(|error| (directory.join(PROCESS_TABLE), error))?;
+        let ledger =
+            Ledger::open(directory, writable).map_err(|error| (directory.join(LEDGER), error))?;
+        let processes = Processes::open(directory, writable)
+            .map_err(|error| (directory.join(PROCESS_TABLE), error))?;
         Ok(Self { processes, ledger })
     }
 }
@@ -74,7 +76,9 @@ impl Attachment {
     /// # Errors
     /// Why not, in words; the program goes on over TCP.
     pub fn new(settings: Settings, on_descriptor: fn(i32, bool)) -> Result<Self, Unattached> {
-        let open = |directory: &Path| Ledger::open_or_create(directory).map_err(|error| (directory.join(LEDGER), error));
+        let open = |directory: &Path| {
+            Ledger::open_or_create(directory).map_err(|error| (directory.join(LEDGER), error))
+        };
         let (node, ledger) = Node::new(settings.node.clone(), LIBRARY, open, on_descriptor)?;
         let chaos = settings.chaos.map_or(0, |(seed, _)| seed) ^ u64::from(sys::pid()) << 20 | 1;
         Ok(Self { node, ledger, settings, pairs: Pairs::default(), chaos: AtomicU64::new(chaos) })
@@ -145,7 +149,8 @@ pub(crate) mod tests {
         let given = Settings::from_environment();
         // Made by whoever attaches, and so that user's alone.
         let directory = &directory.join("own");
-        let mut node = NodeSettings { directory: directory.clone(), tokens: false, ..given.node.clone() };
+        let mut node =
+            NodeSettings { directory: directory.clone(), tokens: false, ..given.node.clone() };
         node.segment = directory.join(DEFAULT_SEGMENT);
         node.config.size = 16 << 20;
         let settings = Settings { node, chaos: None, deaf: 0, ..given };
@@ -159,7 +164,8 @@ pub(crate) mod tests {
         assert_eq!(Prover::in_segment(attachment.node.joined()), Prover::Nobody);
         let mode = |mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(attachment.node.joined().segment.path(), permissions).expect("it is ours");
+            std::fs::set_permissions(attachment.node.joined().segment.path(), permissions)
+                .expect("it is ours");
         };
         mode(0o660);
         assert_eq!(Prover::in_segment(attachment.node.joined()), Prover::Nothing);
@@ -176,9 +182,13 @@ pub(crate) mod tests {
         std::fs::write(&segment, "none").expect("written");
         let given = Settings::from_environment();
         let node = NodeSettings { directory: directory.clone(), segment, ..given.node.clone() };
-        let refused = Attachment::new(Settings { node, ..given }, |_, _| {}).err().expect("it is no segment");
+        let refused =
+            Attachment::new(Settings { node, ..given }, |_, _| {}).err().expect("it is no segment");
         assert_eq!(Reason::from(refused.refusal), Reason::NoSegment);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("read");
-        assert!(directory.join(LEDGER).exists() && !maps.contains(directory.to_str().expect("UTF-8")), "{maps}");
+        assert!(
+            directory.join(LEDGER).exists() && !maps.contains(directory.to_str().expect("UTF-8")),
+            "{maps}"
+        );
     }
 }

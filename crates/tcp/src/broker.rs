@@ -52,7 +52,9 @@ impl Question {
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
-        let [VERSION, connected @ 0..=1, 0, 0, 0, 0, 0, 0, number @ ..] = bytes else { return None };
+        let [VERSION, connected @ 0..=1, 0, 0, 0, 0, 0, 0, number @ ..] = bytes else {
+            return None;
+        };
         Some(Self { connected: *connected == 1, number: u64::from_le_bytes(*number) })
     }
 }
@@ -161,7 +163,9 @@ impl Answer {
     pub fn bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..3].copy_from_slice(&[VERSION, self.verdict as u8, self.side]);
-        for (place, number) in bytes[8..].chunks_exact_mut(8).zip([self.number, self.pair, self.meeting]) {
+        for (place, number) in
+            bytes[8..].chunks_exact_mut(8).zip([self.number, self.pair, self.meeting])
+        {
             place.copy_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -171,7 +175,9 @@ impl Answer {
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
-        let [VERSION, verdict, side @ 0..=1, 0, 0, 0, 0, 0, numbers @ ..] = bytes else { return None };
+        let [VERSION, verdict, side @ 0..=1, 0, 0, 0, 0, 0, numbers @ ..] = bytes else {
+            return None;
+        };
         let (numbers, []) = numbers.as_chunks::<8>() else { return None };
         let [number, pair, meeting] = numbers else { return None };
         Some(Self {
@@ -221,7 +227,12 @@ pub fn part(broker: i32, pair: u64) {
     let bytes = Farewell { pair }.bytes();
     let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
     // SAFETY: the bytes are readable until the call returns.
-    let _ = unsafe { sys::raw(Sysno::sendto, [broker as usize, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0]) };
+    let _ = unsafe {
+        sys::raw(
+            Sysno::sendto,
+            [broker as usize, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0],
+        )
+    };
 }
 
 /// What was beside an answer.
@@ -248,7 +259,8 @@ pub enum Heard {
 pub fn hear(broker: i32) -> Heard {
     // One byte more than an answer has: what is longer is none.
     let mut bytes = [0u8; Answer::SIZE + 1];
-    let (received, [memory, lines @ ..]) = match unix::receive::<{ 1 + LINES }>(broker, &mut bytes) {
+    let (received, [memory, lines @ ..]) = match unix::receive::<{ 1 + LINES }>(broker, &mut bytes)
+    {
         Ok(received) => received,
         Err(libc::EAGAIN | libc::EINTR) => return Heard::Nothing,
         Err(_) => return Heard::Gone,
@@ -269,7 +281,10 @@ mod tests {
         assert_eq!(Question::of_bytes(&question.bytes()), Some(question));
         let farewell = Farewell { pair: 7 };
         assert_eq!(Farewell::of_bytes(&farewell.bytes()), Some(farewell));
-        assert!(Question::of_bytes(&farewell.bytes()).is_none() && Farewell::of_bytes(&question.bytes()).is_none());
+        assert!(
+            Question::of_bytes(&farewell.bytes()).is_none()
+                && Farewell::of_bytes(&question.bytes()).is_none()
+        );
         for verdict in 0..10 {
             let verdict = Verdict::of(verdict).expect("one of them");
             let answer = Answer { verdict, side: 1, number: 7, pair: u64::MAX, meeting: 1 << 63 };
@@ -279,7 +294,10 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_none() {
-        let (question, answer) = (Question { connected: false, number: 3 }.bytes(), Answer::refusal(Verdict::Nobody, 3).bytes());
+        let (question, answer) = (
+            Question { connected: false, number: 3 }.bytes(),
+            Answer::refusal(Verdict::Nobody, 3).bytes(),
+        );
         for at in 0..8 {
             let (mut question, mut answer) = (question, answer);
             (question[at], answer[at]) = (99, 99);

@@ -25,7 +25,8 @@ static PORTS: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS 
 
 /// Who speaks to whom, as an entry has it.
 fn key(from: u16, to: u16) -> u64 {
-    (u64::from(from) << 16 | u64::from(to)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACE)
+    (u64::from(from) << 16 | u64::from(to)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        >> (u64::BITS - PLACE)
 }
 
 impl Endpoint<'_> {
@@ -43,7 +44,9 @@ impl Endpoint<'_> {
     /// This end's port, and the other's; 0 where they are not known.
     fn ports(self) -> (u16, u16) {
         let cookie = self.slot().cookie.load(Relaxed) & 0xffff_ffff;
-        let Some(place) = PORTS.get(self.attachment.ledger.index(self.slot()) as usize) else { return (0, 0) };
+        let Some(place) = PORTS.get(self.attachment.ledger.index(self.slot()) as usize) else {
+            return (0, 0);
+        };
         let mut known = place.load(Relaxed);
         if known & 0xffff_ffff != cookie || known >> 32 == 0 {
             let (own, others) = ports_of(self.fd()).unwrap_or_default();
@@ -105,7 +108,8 @@ mod tests {
             segment.begin_tcp(stamp(key(from, to), now));
             now
         };
-        let near = |found: Option<u64>, now: u64| found.is_some_and(|found| found.abs_diff(now) < 64);
+        let near =
+            |found: Option<u64>, now: u64| found.is_some_and(|found| found.abs_diff(now) < 64);
         let find = |from, to, since| find(segment, key(from, to), since, ticks());
         let early = say(1, 2);
         let look = segment.begun_by_tcp();

@@ -46,12 +46,20 @@ pub fn went() {
 }
 
 fn longest(slot: &Slot) -> u64 {
-    if slot.has(flag::NONBLOCKING) && SOCKETS.load(Relaxed) > FEW { LONGEST_OF_MANY } else { LONGEST }
+    if slot.has(flag::NONBLOCKING) && SOCKETS.load(Relaxed) > FEW {
+        LONGEST_OF_MANY
+    } else {
+        LONGEST
+    }
 }
 
 /// Is it time for a stop at this send?
 fn is_due(slot: &Slot, sends: u64) -> bool {
-    let sends = if slot.side() == 0 { Some(sends) } else { sends.is_multiple_of(3).then_some(sends / 3 * 2) };
+    let sends = if slot.side() == 0 {
+        Some(sends)
+    } else {
+        sends.is_multiple_of(3).then_some(sends / 3 * 2)
+    };
     sends.is_some_and(|sends| sends >= FIRST && sends.is_power_of_two())
 }
 
@@ -75,7 +83,8 @@ pub(crate) fn stop<'a>(
     if !is_due(slot, sends) {
         return false;
     }
-    let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(longest(slot));
+    let limit =
+        begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(longest(slot));
     let (mut now, mut last, mut moved) = (begin, left(), begin);
     pauses(true);
     let gives_way = || slot.side() == 1 && other_pauses();
@@ -139,7 +148,10 @@ mod tests {
             looks.set(looks.get() + 1);
             false
         };
-        assert!((0..7).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0, "no stop at first");
+        assert!(
+            (0..7).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0,
+            "no stop at first"
+        );
         assert!(!stop(&slot, channel, || 0, never) && looks.get() > 0, "a stop at the eighth");
         looks.set(0);
         assert!(
@@ -180,15 +192,24 @@ mod tests {
                 false
             };
             let begin = sys::monotonic_ns();
-            assert!(!stop(&slot, channel, || 0, other_begins) && channel().pausing(side).load(SeqCst) == 0);
+            assert!(
+                !stop(&slot, channel, || 0, other_begins)
+                    && channel().pausing(side).load(SeqCst) == 0
+            );
             sys::monotonic_ns() - begin
         };
         let (stood, gave_way) = (stops(0), stops(1));
-        assert!(stood >= 16 * SHORTEST && gave_way < 16 * SHORTEST, "{stood} ns, then {gave_way} ns");
+        assert!(
+            stood >= 16 * SHORTEST && gave_way < 16 * SHORTEST,
+            "{stood} ns, then {gave_way} ns"
+        );
         looks.set(0);
         assert!(!stop(&slot, channel, || 0, never) && looks.get() == 0, "not while the other does");
         channel().pausing(0).store(0, SeqCst);
         REST_UNTIL.store(0, Relaxed);
-        assert!(!stop(&slot, channel, || 0, never) && looks.get() > 0, "at the next send after that");
+        assert!(
+            !stop(&slot, channel, || 0, never) && looks.get() > 0,
+            "at the next send after that"
+        );
     }
 }

@@ -64,7 +64,8 @@ fn count(looker: &Onlooker<'_>, most_pages: u32, most_channels: u32) -> Result<C
     let members = looker.members()?;
     let peer = |owner: u64| {
         let at = (owner >> 32) as usize * place::MEMBER_BYTES as usize;
-        let word = members.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+        let word =
+            members.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         word.and_then(place::life_of)
     };
     let (mut census, mut seen) = (Census::default(), 0);
@@ -93,11 +94,16 @@ fn count(looker: &Onlooker<'_>, most_pages: u32, most_channels: u32) -> Result<C
 impl Census {
     /// Counts a channel, if it is one and in use.
     fn add(&mut self, channel: Channel<'_>, peer: impl Fn(u64) -> Option<(u16, u16)>) {
-        let (agreed, released) = (|side| channel.agreed(side).load(Relaxed) == 1, channel.released().load(Relaxed));
+        let (agreed, released) =
+            (|side| channel.agreed(side).load(Relaxed) == 1, channel.released().load(Relaxed));
         if channel.magic().load(Relaxed) != MAGIC || released & 3 == 3 || !agreed(0) || !agreed(1) {
             return;
         }
-        let tail = |side| Untrusted::new(channel.direction(side).tail().load(Relaxed)).at_most(MOST_BYTES).unwrap_or(0);
+        let tail = |side| {
+            Untrusted::new(channel.direction(side).tail().load(Relaxed))
+                .at_most(MOST_BYTES)
+                .unwrap_or(0)
+        };
         let (mine, theirs) = (tail(0), tail(1));
         self.carried_ever = self.carried_ever.saturating_add(mine + theirs);
         // Let go of, reset or ended: a process that ends closes no socket, and its channel stays
@@ -110,8 +116,12 @@ impl Census {
         self.carried = self.carried.saturating_add(mine + theirs);
         let ends = [0, 1].map(|side| peer(channel.owner(side).load(Relaxed)));
         // One between two processes of a peer is one connection of it.
-        for (end, count, sent, received) in [(ends[0], 1, mine, theirs), (ends[1], u64::from(ends[0] != ends[1]), theirs, mine)] {
-            let Some(share) = end.map(|peer| self.by_peer.entry(peer).or_default()) else { continue };
+        for (end, count, sent, received) in
+            [(ends[0], 1, mine, theirs), (ends[1], u64::from(ends[0] != ends[1]), theirs, mine)]
+        {
+            let Some(share) = end.map(|peer| self.by_peer.entry(peer).or_default()) else {
+                continue;
+            };
             share.connections += count;
             share.sent = share.sent.saturating_add(sent);
             share.received = share.received.saturating_add(received);
@@ -127,7 +137,9 @@ mod tests {
 
     /// A member of the segment that says it is at `peer`.
     fn enter(segment: &Segment, member: u16, peer: u64) {
-        segment.word(segment.members().0 + u64::from(member) * place::MEMBER_BYTES).store(peer << 8 | 2, Relaxed);
+        segment
+            .word(segment.members().0 + u64::from(member) * place::MEMBER_BYTES)
+            .store(peer << 8 | 2, Relaxed);
     }
 
     /// A channel between two members that has carried so much.
@@ -147,7 +159,8 @@ mod tests {
     #[test]
     fn connections_and_bytes_are_counted_and_a_liars_are_bounded() {
         let path = std::env::temp_dir().join(format!("ginnel-census-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("create");
         let file = std::fs::File::open(&path).expect("there");
         let look = || census(file.as_fd(), segment.len()).expect("read");
         assert_eq!(look(), Census::default());
@@ -157,13 +170,25 @@ mod tests {
         let within = connect(&segment, [1, 1], [3, 4]);
         let stranger = connect(&segment, [1, 0xffff], [5, 0]);
         let seen = look();
-        assert_eq!((seen.connections, seen.carried, seen.carried_ever, seen.partial), (3, 132, 132, false));
-        assert_eq!(seen.by_peer.get(&(1, 0)), Some(&Share { connections: 1, sent: 100, received: 20 }));
-        assert_eq!(seen.by_peer.get(&(7, 0)), Some(&Share { connections: 3, sent: 20 + 7 + 5, received: 100 + 7 }));
+        assert_eq!(
+            (seen.connections, seen.carried, seen.carried_ever, seen.partial),
+            (3, 132, 132, false)
+        );
+        assert_eq!(
+            seen.by_peer.get(&(1, 0)),
+            Some(&Share { connections: 1, sent: 100, received: 20 })
+        );
+        assert_eq!(
+            seen.by_peer.get(&(7, 0)),
+            Some(&Share { connections: 3, sent: 20 + 7 + 5, received: 100 + 7 })
+        );
 
         // Another machine is in the slot by now: what the first one left is not its.
         enter(&segment, 0, 2 << 8 | 1);
-        assert_eq!((look().by_peer.get(&(1, 0)), look().by_peer.get(&(1, 2)).map(|share| share.sent)), (None, Some(100)));
+        assert_eq!(
+            (look().by_peer.get(&(1, 0)), look().by_peer.get(&(1, 2)).map(|share| share.sent)),
+            (None, Some(100))
+        );
         enter(&segment, 0, 1);
 
         // Not one yet, one no more.

@@ -56,7 +56,12 @@ impl Endpoint<'_> {
     pub(crate) fn push_corked(self) {
         if self.slot().has(flag::KERNEL_CORKED) {
             self.slot().set(flag::KERNEL_CORKED, false);
-            let _ = kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, &c_int::from(false));
+            let _ = kernel::setsockopt(
+                self.fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CORK,
+                &c_int::from(false),
+            );
         }
     }
 
@@ -64,7 +69,8 @@ impl Endpoint<'_> {
     pub(crate) fn settle_cork(self) {
         if let Some(on) = self.own_cork() {
             self.slot().set(flag::KERNEL_CORKED, on);
-            let _ = kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, &c_int::from(on));
+            let _ =
+                kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, &c_int::from(on));
         }
     }
 }

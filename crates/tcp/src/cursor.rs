@@ -40,7 +40,10 @@ impl<'a> Cursor<'a> {
             let skip = if count == 0 { self.offset } else { 0 };
             let len = (piece.iov_len - skip).min(left);
             // SAFETY: `offset` lies inside the piece.
-            *place = iovec { iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(), iov_len: len };
+            *place = iovec {
+                iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(),
+                iov_len: len,
+            };
             left -= len;
             count += 1;
         }
@@ -69,17 +72,26 @@ mod tests {
     #[test]
     fn it_goes_through_all_pieces_and_past_empty_ones() {
         let bytes = [0u8; 10];
-        let piece = |at: usize, len: usize| iovec { iov_base: bytes[at..].as_ptr().cast_mut().cast(), iov_len: len };
+        let piece = |at: usize, len: usize| iovec {
+            iov_base: bytes[at..].as_ptr().cast_mut().cast(),
+            iov_len: len,
+        };
         let iov = [piece(0, 0), piece(0, 3), piece(3, 0), piece(3, 7)];
         let mut cursor = Cursor::new(&iov);
         let mut pieces = [piece(0, 0); WINDOW];
         let seen = |window: &[iovec]| -> Vec<(usize, usize)> {
-            window.iter().map(|piece| (piece.iov_base.addr() - bytes.as_ptr().addr(), piece.iov_len)).collect()
+            window
+                .iter()
+                .map(|piece| (piece.iov_base.addr() - bytes.as_ptr().addr(), piece.iov_len))
+                .collect()
         };
         assert_eq!(seen(cursor.window(&mut pieces, u64::MAX)), [(0, 3), (3, 0), (3, 7)]);
         assert_eq!(seen(cursor.window(&mut pieces, 5)), [(0, 3), (3, 0), (3, 2)]);
         cursor.advance(2);
-        assert_eq!(cursor.next().map(|(at, len)| (at.addr() - bytes.as_ptr().addr(), len)), Some((2, 1)));
+        assert_eq!(
+            cursor.next().map(|(at, len)| (at.addr() - bytes.as_ptr().addr(), len)),
+            Some((2, 1))
+        );
         cursor.advance(4);
         assert_eq!(seen(cursor.window(&mut pieces, u64::MAX)), [(6, 4)]);
         cursor.advance(4);

@@ -69,8 +69,13 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn channel_of(self, slot: &Slot) -> Channel<'a> {
         match slot.channel.load(Relaxed) {
             0 => Channel::nowhere(),
-            page if !slot.has(flag::PAIR) => Channel::at(&self.attachment.node.joined().segment, page),
-            page => self.attachment.joined_of(slot).map_or_else(Channel::nowhere, |joined| Channel::at(&joined.segment, page)),
+            page if !slot.has(flag::PAIR) => {
+                Channel::at(&self.attachment.node.joined().segment, page)
+            }
+            page => self
+                .attachment
+                .joined_of(slot)
+                .map_or_else(Channel::nowhere, |joined| Channel::at(&joined.segment, page)),
         }
     }
 }

@@ -109,7 +109,8 @@ impl Endpoint<'_> {
             Stage::Active => self.finish_active(),
             Stage::Settling if self.is_carried() => self.finish_active(),
             Stage::Published => {
-                let entry = Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+                let entry =
+                    Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
                 let _ = entry.step(state::PUBLISHED, state::FREE);
             }
             _ => {}
@@ -170,7 +171,8 @@ impl Endpoint<'_> {
         // (Urgent data is counted by nobody, and called readable by nobody: the kernel, which
         // answers it with a reset where it is not read, knows of it. Nor is what a freeze left in
         // the ring, and the writer is yet to send again.)
-        let unread = something && self.pending_bytes() > 0 || self.is_switching() || self.is_at_mark();
+        let unread =
+            something && self.pending_bytes() > 0 || self.is_switching() || self.is_at_mark();
         let abort = unread || resets;
         {
             let _held = self.send_lock();

@@ -61,7 +61,12 @@ impl Growth {
 
     fn of(word: u64) -> Option<Self> {
         let size = |at: u32| PAGE << (word >> at & 15);
-        (word != 0).then(|| Self { offset: word & !(PAGE - 1), size: size(8), before: size(4), number: word & 15 })
+        (word != 0).then(|| Self {
+            offset: word & !(PAGE - 1),
+            size: size(8),
+            before: size(4),
+            number: word & 15,
+        })
     }
 }
 
@@ -124,7 +129,8 @@ impl Endpoint<'_> {
 
     /// Makes a ring beyond [`ORDINARY`], where that may be. True if it did.
     fn grow_beyond(self, direction: Direction<'_>, larger: u64) -> bool {
-        let (slot, ledger, processes) = (self.slot(), &self.attachment.ledger, &self.attachment.node.processes);
+        let (slot, ledger, processes) =
+            (self.slot(), &self.attachment.ledger, &self.attachment.node.processes);
         let tx = &slot.tx;
         let tail = tx.tail.load(Relaxed);
         tx.thought.store(tail, Relaxed);
@@ -132,10 +138,12 @@ impl Endpoint<'_> {
             return false;
         }
         let (size, segment) = (tx.ring_size.load(Relaxed), self.joined().segment.len());
-        let permitted =
-            larger > size.max(ORDINARY) && larger.saturating_mul(PART) <= segment && ledger.permit_large(processes, slot);
-        let grew =
-            permitted && ledger.large_bytes(processes, ORDINARY) + larger <= segment / PART_OF_ALL && self.grow(direction, larger);
+        let permitted = larger > size.max(ORDINARY)
+            && larger.saturating_mul(PART) <= segment
+            && ledger.permit_large(processes, slot);
+        let grew = permitted
+            && ledger.large_bytes(processes, ORDINARY) + larger <= segment / PART_OF_ALL
+            && self.grow(direction, larger);
         if !grew {
             tx.thought.store(tail.wrapping_add(IN_VAIN), Relaxed);
             if permitted {
@@ -162,7 +170,11 @@ impl Endpoint<'_> {
         }
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
-        let owner = Owner { member: self.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
+        let owner = Owner {
+            member: self.joined().member,
+            kind: Use::Ring,
+            tag: Some(slot.channel.load(Relaxed)),
+        };
         let permitted = |bytes| self.attachment.node.may_take(bytes, Purpose::Growth);
         let Ok(extent) = segment.claim_if(pages, owner, permitted) else {
             tx.full.store(0, Relaxed);
@@ -171,7 +183,12 @@ impl Endpoint<'_> {
         // Nothing by themselves while there is no old ring.
         tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
         tx.old_offset.store(tx.ring_offset.load(Relaxed), Relaxed);
-        let growth = Growth { offset: extent.offset(), size: larger, before: size, number: grown.wrapping_add(1) & 15 };
+        let growth = Growth {
+            offset: extent.offset(),
+            size: larger,
+            before: size,
+            number: grown.wrapping_add(1) & 15,
+        };
         // Sequentially consistent: from here on it is done, whoever does the rest.
         tx.growing.store(growth.word(), SeqCst);
         finish(tx, direction);
@@ -187,7 +204,11 @@ impl Endpoint<'_> {
             // The first two rings were claimed as one; pages of the other direction are not
             // touched.
             let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
-            self.joined().segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
+            self.joined().segment.release_if_tagged(
+                extent.page,
+                extent.pages,
+                self.slot().channel.load(Relaxed),
+            );
         }
     }
 }
@@ -201,7 +222,8 @@ mod tests {
     use crate::settle::tests::active_end;
     use std::sync::atomic::AtomicU64;
 
-    const GROWTH: Growth = Growth { offset: 0x12_3456_7000, size: 1 << 20, before: PAGE, number: 3 };
+    const GROWTH: Growth =
+        Growth { offset: 0x12_3456_7000, size: 1 << 20, before: PAGE, number: 3 };
     /// What [`state`] is once it has ended, where position 777 was written next.
     const ENDED: [u64; 8] = [PAGE, 777, GROWTH.offset, GROWTH.size, 3, 0, GROWTH.offset, 3];
 
@@ -219,7 +241,8 @@ mod tests {
     /// The writer's words, what the reader is told, and whether that is all.
     fn state(slot: &Slot, channel: Channel<'_>) -> [u64; 8] {
         let (tx, direction) = (&slot.tx, channel.direction(0));
-        let ours = [&tx.old_size, &tx.ring_start, &tx.ring_offset, &tx.ring_size, &tx.grown, &tx.growing];
+        let ours =
+            [&tx.old_size, &tx.ring_start, &tx.ring_offset, &tx.ring_size, &tx.grown, &tx.growing];
         let [old, start, offset, size, grown, growing] = ours.map(|word| word.load(Relaxed));
         let (_, told, _) = direction.ring(grown);
         let told = told.checked(|_| true).expect("any");

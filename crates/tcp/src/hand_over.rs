@@ -15,7 +15,8 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
     match slot.stage() {
         Stage::Candidate => slot.set_stage(Stage::Plain),
         Stage::Published => {
-            let entry = Entry::at(&endpoint.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let entry =
+                Entry::at(&endpoint.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
             // An offer that came at the same moment is not taken up: its maker waits for an echo in
             // vain, on TCP.
             if !entry.step(state::PUBLISHED, state::FREE) {
@@ -67,7 +68,9 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn go_on_detaching(self) -> Option<bool> {
         let slot = self.slot();
-        if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
+        if slot.channel.load(Relaxed) == 0
+            || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active)
+        {
             return Some(true);
         }
         self.serve_tx();
@@ -140,8 +143,15 @@ impl Endpoint<'_> {
         let _held = self.receive_lock();
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         // The end before the epoch: a writer may go back, send again, and end at once.
-        let ended = incoming.eof().load(Acquire) != NO_EOF || sys::poll(self.fd(), libc::POLLRDHUP, 0) != 0;
-        let behind = |record: &Record| if phase & 1 == 0 { record.tcp > rx.received.load(Relaxed) } else { record.ring != head };
+        let ended =
+            incoming.eof().load(Acquire) != NO_EOF || sys::poll(self.fd(), libc::POLLRDHUP, 0) != 0;
+        let behind = |record: &Record| {
+            if phase & 1 == 0 {
+                record.tcp > rx.received.load(Relaxed)
+            } else {
+                record.ring != head
+            }
+        };
         if incoming.epoch().load(Acquire) != phase {
             return incoming.switch(phase + 1).checked(behind).is_ok().then_some(true);
         }
@@ -158,7 +168,8 @@ impl Endpoint<'_> {
         let channel = self.channel();
         let shut = |side| channel.is_shut(side) && channel.has_ended(side);
         let side = self.slot().side();
-        shut(1 - side) && self.tx_in_ring() && self.unread() > 0 || shut(side) && self.ring_is_filled()
+        shut(1 - side) && self.tx_in_ring() && self.unread() > 0
+            || shut(side) && self.ring_is_filled()
     }
 
     fn out_is_on_tcp(self) -> bool {
@@ -176,8 +187,11 @@ impl Endpoint<'_> {
         }
         let incoming = self.incoming();
         let phase = slot.rx.phase.load(Relaxed);
-        let into = phase & 1 == 0 && incoming.gate().load(SeqCst) & GATE_TAKEN == 0 && incoming.epoch().load(Acquire) == phase;
-        let ended = incoming.eof().load(Acquire) != NO_EOF && incoming.eof().load(Acquire) == slot.rx.head.load(Relaxed);
+        let into = phase & 1 == 0
+            && incoming.gate().load(SeqCst) & GATE_TAKEN == 0
+            && incoming.epoch().load(Acquire) == phase;
+        let ended = incoming.eof().load(Acquire) != NO_EOF
+            && incoming.eof().load(Acquire) == slot.rx.head.load(Relaxed);
         self.out_is_on_tcp() && (into || ended)
     }
 }

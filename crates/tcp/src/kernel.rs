@@ -20,7 +20,12 @@ fn word(fd: c_int) -> usize {
 pub unsafe fn read_cached(file: c_int, pieces: &[iovec], position: i64) -> Result<usize> {
     let flags = libc::RWF_NOWAIT as usize;
     // SAFETY: the caller's promise. (The upper half of the position is of 32-bit machines only.)
-    unsafe { sys::raw(Sysno::preadv2, [word(file), pieces.as_ptr() as usize, pieces.len(), position as usize, 0, flags]) }
+    unsafe {
+        sys::raw(
+            Sysno::preadv2,
+            [word(file), pieces.as_ptr() as usize, pieces.len(), position as usize, 0, flags],
+        )
+    }
 }
 
 /// Receives into `iov` without blocking. `Ok(0)`: end-of-file (or no room in `iov`).
@@ -34,14 +39,21 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT;
     if let [piece] = iov {
         // For the kernel the shorter way. SAFETY: the caller's promise.
-        return unsafe { sys::raw(Sysno::recvfrom, [word(fd), piece.iov_base as usize, piece.iov_len, flags as usize, 0, 0]) };
+        return unsafe {
+            sys::raw(
+                Sysno::recvfrom,
+                [word(fd), piece.iov_base as usize, piece.iov_len, flags as usize, 0, 0],
+            )
+        };
     }
     // SAFETY: all zeroes is a valid header without a name or control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut();
     header.msg_iovlen = iov.len() as _;
     // SAFETY: the caller's promise.
-    unsafe { sys::raw(Sysno::recvmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
+    unsafe {
+        sys::raw(Sysno::recvmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0])
+    }
 }
 
 /// Sends from `iov` without blocking and without SIGPIPE.
@@ -55,14 +67,21 @@ pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     if let [piece] = iov {
         // For the kernel the shorter way. SAFETY: the caller's promise.
-        return unsafe { sys::raw(Sysno::sendto, [word(fd), piece.iov_base as usize, piece.iov_len, flags as usize, 0, 0]) };
+        return unsafe {
+            sys::raw(
+                Sysno::sendto,
+                [word(fd), piece.iov_base as usize, piece.iov_len, flags as usize, 0, 0],
+            )
+        };
     }
     // SAFETY: all zeroes is a valid header without a name or control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut();
     header.msg_iovlen = iov.len() as _;
     // SAFETY: the caller's promise.
-    unsafe { sys::raw(Sysno::sendmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
+    unsafe {
+        sys::raw(Sysno::sendmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0])
+    }
 }
 
 /// Throws away up to `n` bytes (`MSG_TRUNC`, which on TCP discards without copying).
@@ -84,7 +103,9 @@ pub fn look(fd: c_int) -> Result<usize> {
     let mut byte = 0u8;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     // SAFETY: `byte` is writable.
-    unsafe { sys::raw(Sysno::recvfrom, [word(fd), &raw mut byte as usize, 1, flags as usize, 0, 0]) }
+    unsafe {
+        sys::raw(Sysno::recvfrom, [word(fd), &raw mut byte as usize, 1, flags as usize, 0, 0])
+    }
 }
 
 /// Sends one byte that means nothing: a token.
@@ -95,7 +116,10 @@ pub fn token(fd: c_int) -> Result<()> {
     let byte = 0u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `byte` is readable.
-    unsafe { sys::raw(Sysno::sendto, [word(fd), &raw const byte as usize, 1, flags as usize, 0, 0]) }.map(drop)
+    unsafe {
+        sys::raw(Sysno::sendto, [word(fd), &raw const byte as usize, 1, flags as usize, 0, 0])
+    }
+    .map(drop)
 }
 
 /// Sends what Nagle's algorithm holds back until what was sent before is acknowledged, which may be
@@ -113,7 +137,9 @@ pub fn push(fd: c_int) {
 fn ioctl_int(fd: c_int, request: libc::Ioctl) -> Result<u64> {
     let mut value: c_int = 0;
     // SAFETY: these requests store one int.
-    unsafe { sys::raw(Sysno::ioctl, [word(fd), request as usize, &raw mut value as usize, 0, 0, 0]) }?;
+    unsafe {
+        sys::raw(Sysno::ioctl, [word(fd), request as usize, &raw mut value as usize, 0, 0, 0])
+    }?;
     Ok(u64::try_from(value).unwrap_or(0))
 }
 
@@ -251,7 +277,14 @@ pub fn getsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &mut T) 
     unsafe {
         sys::raw(
             Sysno::getsockopt,
-            [word(fd), level as usize, name as usize, std::ptr::from_mut(value) as usize, &raw mut len as usize, 0],
+            [
+                word(fd),
+                level as usize,
+                name as usize,
+                std::ptr::from_mut(value) as usize,
+                &raw mut len as usize,
+                0,
+            ],
         )
     }?;
     Ok(len)
@@ -266,7 +299,14 @@ pub fn setsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &T) -> R
     unsafe {
         sys::raw(
             Sysno::setsockopt,
-            [word(fd), level as usize, name as usize, std::ptr::from_ref(value) as usize, size_of::<T>(), 0],
+            [
+                word(fd),
+                level as usize,
+                name as usize,
+                std::ptr::from_ref(value) as usize,
+                size_of::<T>(),
+                0,
+            ],
         )
     }
     .map(drop)
@@ -283,7 +323,10 @@ fn steady(fd: c_int) -> Result<(TcpInfo, u64, u64)> {
         let before = tcp_info(fd)?;
         let (queued, out) = (readable(fd), unacknowledged(fd));
         let after = tcp_info(fd)?;
-        if before.bytes_acked == after.bytes_acked && before.bytes_received == after.bytes_received && before.state == after.state {
+        if before.bytes_acked == after.bytes_acked
+            && before.bytes_received == after.bytes_received
+            && before.state == after.state
+        {
             return Ok((after, queued, out));
         }
     }
@@ -304,7 +347,8 @@ pub fn totals(fd: c_int) -> Option<(u64, u64, u64)> {
 /// The `errno`, or EAGAIN where traffic never paused long enough.
 pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
     let (info, queued, out) = steady(fd)?;
-    let fin_out = matches!(info.state, FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | CLOSE | LAST_ACK | CLOSING);
+    let fin_out =
+        matches!(info.state, FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | CLOSE | LAST_ACK | CLOSING);
     let fin_in = has_fin_in(info.state);
     let arrived = info.bytes_received.saturating_sub(u64::from(fin_in));
     Ok(Facts {
@@ -348,7 +392,8 @@ pub fn abort(fd: c_int) {
     let _ = setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
     let unspecified = [0u8; 16];
     // SAFETY: a sockaddr of family AF_UNSPEC (0).
-    let _ = unsafe { sys::raw(Sysno::connect, [word(fd), unspecified.as_ptr() as usize, 16, 0, 0, 0]) };
+    let _ =
+        unsafe { sys::raw(Sysno::connect, [word(fd), unspecified.as_ptr() as usize, 16, 0, 0, 0]) };
 }
 
 #[cfg(test)]
@@ -361,12 +406,15 @@ mod tests {
     #[test]
     fn a_token_is_pushed_past_nagles_algorithm() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut there = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        let mut there =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
         let (mut here, _) = listener.accept().expect("accepts");
         let (fd, mut byte) = (here.as_raw_fd(), [0]);
         // So that the other end puts acknowledgements off.
         for _ in 0..40 {
-            here.write_all(&[1]).and_then(|()| there.read_exact(&mut byte)).expect("one byte there");
+            here.write_all(&[1])
+                .and_then(|()| there.read_exact(&mut byte))
+                .expect("one byte there");
             there.write_all(&[1]).and_then(|()| here.read_exact(&mut byte)).expect("one byte back");
         }
         let held = (0..100).any(|_| {

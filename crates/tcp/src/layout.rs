@@ -219,13 +219,17 @@ impl<'a> Channel<'a> {
     #[inline]
     pub fn says_end(self, side: u8) -> bool {
         let said = (RESET | ENDED) << (side & 1);
-        self.direction(side).eof().load(Ordering::Acquire) != NO_EOF || self.released().load(Ordering::Acquire) & said != 0
+        self.direction(side).eof().load(Ordering::Acquire) != NO_EOF
+            || self.released().load(Ordering::Acquire) & said != 0
     }
 
     /// Bytes that the rings carried, both ways: what the writers published, unchecked.
     #[must_use]
     pub fn carried(self) -> u64 {
-        self.direction(0).tail().load(Ordering::Relaxed).wrapping_add(self.direction(1).tail().load(Ordering::Relaxed))
+        self.direction(0)
+            .tail()
+            .load(Ordering::Relaxed)
+            .wrapping_add(self.direction(1).tail().load(Ordering::Relaxed))
     }
 
     words! {
@@ -272,7 +276,8 @@ impl Channel<'_> {
         for (at, piece) in (0..).step_by(8).zip(share.chunks_exact(8)) {
             let word = piece.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             // SAFETY: 32 bytes from 0x0a0 or 0x0c0 on lie in the head's 512.
-            unsafe { self.words.at(Self::SHARES + usize::from(side & 1) * 32 + at) }.store(word, Ordering::Relaxed);
+            unsafe { self.words.at(Self::SHARES + usize::from(side & 1) * 32 + at) }
+                .store(word, Ordering::Relaxed);
         }
         self.shown(side).store(1, Ordering::Release);
     }
@@ -286,7 +291,8 @@ impl Channel<'_> {
         let mut share = [0u8; 32];
         for (at, piece) in (0..).step_by(8).zip(share.chunks_exact_mut(8)) {
             // SAFETY: as above.
-            let word = unsafe { self.words.at(Self::SHARES + usize::from(side & 1) * 32 + at) }.load(Ordering::Relaxed);
+            let word = unsafe { self.words.at(Self::SHARES + usize::from(side & 1) * 32 + at) }
+                .load(Ordering::Relaxed);
             piece.copy_from_slice(&word.to_le_bytes());
         }
         Some(share)
@@ -399,7 +405,10 @@ impl<'a> Direction<'a> {
     /// Describes ring number `grown`: positions from `start` on lie in `size` bytes at `offset` of
     /// the segment.
     pub fn set_ring(self, grown: u64, start: u64, offset: u64, size: u64) {
-        self.set_record(0x080 + usize::from(grown & 1 == 1) * 24, Record { epoch: start, tcp: offset, ring: size });
+        self.set_record(
+            0x080 + usize::from(grown & 1 == 1) * 24,
+            Record { epoch: start, tcp: offset, ring: size },
+        );
     }
 }
 

@@ -24,7 +24,9 @@ impl Endpoint<'_> {
         // None of the steps waits for a lock, and so none takes it over from the dead.
         self.heal();
         match self.slot().stage() {
-            Stage::Candidate | Stage::Plain | Stage::Broken | Stage::Closed => self.drop_channel(reason),
+            Stage::Candidate | Stage::Plain | Stage::Broken | Stage::Closed => {
+                self.drop_channel(reason)
+            }
             Stage::Published | Stage::Offered => self.withdraw(reason),
             Stage::Settling | Stage::Active => {
                 self.come_down();
@@ -37,7 +39,8 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn is_leaving(self) -> bool {
         let slot = self.slot();
-        matches!(slot.stage(), Stage::Settling | Stage::Active) && (slot.has(flag::LEAVING) || self.other_end_left())
+        matches!(slot.stage(), Stage::Settling | Stage::Active)
+            && (slot.has(flag::LEAVING) || self.other_end_left())
     }
 
     fn other_end_left(self) -> bool {
@@ -50,7 +53,9 @@ impl Endpoint<'_> {
     pub fn show_service(self) -> bool {
         let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return false };
         if matches!(self.slot().stage(), Stage::Settling | Stage::Active) {
-            self.channel().service(self.slot().side()).store(u64::from(self.joined().service_page()), Relaxed);
+            self.channel()
+                .service(self.slot().side())
+                .store(u64::from(self.joined().service_page()), Relaxed);
         }
         true
     }
@@ -58,7 +63,8 @@ impl Endpoint<'_> {
     /// Has it been said, if there is anything to say?
     #[must_use]
     pub fn shows_service(self) -> bool {
-        self.joined().service_page() == 0 || self.channel().service(self.slot().side()).load(Relaxed) != 0
+        self.joined().service_page() == 0
+            || self.channel().service(self.slot().side()).load(Relaxed) != 0
     }
 
     /// Before the program's `connect` to no address: the kernel resets the connection, and the
@@ -93,10 +99,13 @@ impl Endpoint<'_> {
     /// that nobody is in the middle of a step.
     fn drop_channel(self, reason: Reason) -> bool {
         let slot = self.slot();
-        let (Some(_tx), Some(_rx)) = (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket())) else {
+        let (Some(_tx), Some(_rx)) =
+            (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket()))
+        else {
             return false;
         };
-        if !matches!(slot.stage(), Stage::Candidate | Stage::Plain | Stage::Broken | Stage::Closed) {
+        if !matches!(slot.stage(), Stage::Candidate | Stage::Plain | Stage::Broken | Stage::Closed)
+        {
             return false;
         }
         if slot.channel.load(Relaxed) != 0 {
@@ -161,7 +170,9 @@ impl Endpoint<'_> {
     fn part(self, reason: Reason) -> bool {
         let slot = self.slot();
         {
-            let (Some(_tx), Some(_rx)) = (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket())) else {
+            let (Some(_tx), Some(_rx)) =
+                (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket()))
+            else {
                 return false;
             };
             if !matches!(slot.stage(), Stage::Settling | Stage::Active)
@@ -174,7 +185,11 @@ impl Endpoint<'_> {
             let stage = match kernel::state(self.fd()) {
                 // The kernel told of it once, and it is not told again.
                 _ if kept && !self.reset_is_end() => Stage::Broken,
-                Ok(kernel::ESTABLISHED) if !slot.has(flag::HOLD | flag::TX_SHUT) && !kept && !self.rx_in_ring() => Stage::Candidate,
+                Ok(kernel::ESTABLISHED)
+                    if !slot.has(flag::HOLD | flag::TX_SHUT) && !kept && !self.rx_in_ring() =>
+                {
+                    Stage::Candidate
+                }
                 _ => Stage::Plain,
             };
             self.restore_options();
@@ -196,13 +211,17 @@ impl Endpoint<'_> {
         for word in [&slot.tx.epoch, &slot.rx.phase, &slot.rx.frozen, &slot.nonce, &slot.cut_at] {
             word.store(0, Relaxed);
         }
-        slot.set(flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT | flag::OF_PROOF, false);
+        slot.set(
+            flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT | flag::OF_PROOF,
+            false,
+        );
     }
 
     /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing
     /// but its FIN? A token would be taken for data from now on.
     fn only_the_end_is_left(self) -> bool {
-        sys::poll(self.fd(), libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0 && kernel::readable(self.fd()) == 0
+        sys::poll(self.fd(), libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0
+            && kernel::readable(self.fd()) == 0
     }
 }
 

@@ -49,8 +49,11 @@ const REACH: u32 = 64;
 /// The slots in three parts: a socket gets its place in the first, or where there is no room near
 /// its place there in the next. So few sockets at a time, though one follows another, use few slots
 /// again and again, which stay in the caches.
-const PARTS: [Part; 3] =
-    [Part { first: 0, count: 256 }, Part { first: 256, count: 3840 }, Part { first: 4096, count: SLOTS - 4096 }];
+const PARTS: [Part; 3] = [
+    Part { first: 0, count: 256 },
+    Part { first: 256, count: 3840 },
+    Part { first: 4096, count: SLOTS - 4096 },
+];
 
 const TAGS_AT: usize = size_of::<Header>();
 const SLOTS_AT: usize = TAGS_AT + SLOTS as usize * size_of::<AtomicU16>();
@@ -59,7 +62,8 @@ const SIZE: usize = SLOTS_AT + SLOTS as usize * size_of::<Slot>();
 /// Bytes that have memory behind them from the beginning on: all but the slots of later parts.
 const AT_FIRST: usize = SLOTS_AT + PARTS[0].count as usize * size_of::<Slot>();
 
-static KIND: Kind = Kind { name: "use ledger", magic: MAGIC, version: VERSION, size: SIZE, at_first: AT_FIRST };
+static KIND: Kind =
+    Kind { name: "use ledger", magic: MAGIC, version: VERSION, size: SIZE, at_first: AT_FIRST };
 
 /// Slots in a page of memory.
 const SLOTS_OF_PAGE: u64 = 4096 / size_of::<Slot>() as u64;
@@ -173,10 +177,14 @@ impl Ledger {
     }
 
     /// Every slot that somebody seized who has died since, and the word that stands for that.
-    pub fn abandoned<'a>(&'a self, processes: &'a Processes) -> impl Iterator<Item = (&'a Slot, u64)> {
+    pub fn abandoned<'a>(
+        &'a self,
+        processes: &'a Processes,
+    ) -> impl Iterator<Item = (&'a Slot, u64)> {
         let seized = self.not_free().map(|slot| (slot, slot.cookie.load(Ordering::Acquire)));
         seized.filter(|(_, cookie)| {
-            *cookie >= slot::TAKEN && !processes.is_still(u32::try_from(cookie & !slot::TAKEN).unwrap_or(u32::MAX))
+            *cookie >= slot::TAKEN
+                && !processes.is_still(u32::try_from(cookie & !slot::TAKEN).unwrap_or(u32::MAX))
         })
     }
 
@@ -197,16 +205,25 @@ impl Ledger {
         // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's
         // slot has seen the socket after that.
         let parts = PARTS.iter().take(self.header().parts.load(Ordering::Acquire) as usize);
-        let tagged =
-            parts.flat_map(|part| part.near(part.place(cookie))).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
-        tagged.map(|index| self.slot(index)).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
+        let tagged = parts
+            .flat_map(|part| part.near(part.place(cookie)))
+            .filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
+        tagged
+            .map(|index| self.slot(index))
+            .find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 
     /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this
     /// process's ticket. `fill` says of a new one what is known of the socket, before anybody finds
     /// it.
     #[must_use]
-    pub fn find_or_claim(&self, processes: &Processes, cookie: u64, me: u32, fill: impl FnOnce(&Slot)) -> Option<(&Slot, bool)> {
+    pub fn find_or_claim(
+        &self,
+        processes: &Processes,
+        cookie: u64,
+        me: u32,
+        fill: impl FnOnce(&Slot),
+    ) -> Option<(&Slot, bool)> {
         if let Some(slot) = self.find(cookie) {
             return Some((slot, false));
         }
@@ -250,7 +267,10 @@ impl Ledger {
         let word = |place| u128::from(self.header().used.word(part.index(place)));
         let bits = word(start) | word(start + 64) << 64;
         let free = !((bits >> (start % 64)) as u64);
-        part.near(start).enumerate().filter(move |(step, _)| free >> step & 1 == 1).map(|(_, index)| index)
+        part.near(start)
+            .enumerate()
+            .filter(move |(step, _)| free >> step & 1 == 1)
+            .map(|(_, index)| index)
     }
 
     /// Gives a slot back, which the caller has seized.

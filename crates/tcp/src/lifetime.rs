@@ -67,7 +67,10 @@ pub fn age_left(attachment: &Attachment, slot: &Slot) {
 pub fn release_left(attachment: &Attachment, slot: &Slot) {
     let left = slot.left.swap(0, AcqRel);
     let (page, side) = (left & !(SEEN | SIDE), u8::from(left & SIDE != 0));
-    if attachment.joined_of(slot).is_some_and(|joined| slot.segment.load(Relaxed) == joined.segment.id()) {
+    if attachment
+        .joined_of(slot)
+        .is_some_and(|joined| slot.segment.load(Relaxed) == joined.segment.id())
+    {
         release_side(attachment, slot, page, side);
     }
     if left != 0 && slot.channel.load(Relaxed) == 0 {
@@ -77,14 +80,21 @@ pub fn release_left(attachment: &Attachment, slot: &Slot) {
 
 /// The head of a page that is still the slot's channel. Who left a segment and came back may find
 /// others' pages under the same numbers.
-fn signed<'a>(attachment: &'a Attachment, slot: &Slot, page: u32, side: u8) -> Option<(&'a Joined, Head)> {
+fn signed<'a>(
+    attachment: &'a Attachment,
+    slot: &Slot,
+    page: u32,
+    side: u8,
+) -> Option<(&'a Joined, Head)> {
     let joined = attachment.joined_of(slot)?;
     // Before the look at the signature: a page that changes hands has another head then.
     let head = joined.segment.head(page).filter(|head| head.owner().kind == Use::Channel)?;
     let channel = Channel::at(&joined.segment, page);
     let owner = u64::from(joined.member) << 32 | u64::from(attachment.ledger.index(slot));
     let generation = slot.generation.load(Relaxed);
-    (generation != 0 && channel.owner(side).load(Relaxed) == owner && channel.generation(side).load(Relaxed) == generation)
+    (generation != 0
+        && channel.owner(side).load(Relaxed) == owner
+        && channel.generation(side).load(Relaxed) == generation)
         .then_some((joined, head))
 }
 
@@ -128,12 +138,15 @@ fn free_channel(segment: &Segment, channel: Channel<'_>, head: Head) {
     for side in [0, 1] {
         for grown in [0, 1] {
             let (_, offset, size) = channel.direction(side).ring(grown);
-            let place = size
-                .power_of_two(PAGE, 1 << 26)
-                .and_then(|size| Ok((offset.checked(|&offset| segment.holds(offset, size))?, size)));
+            let place = size.power_of_two(PAGE, 1 << 26).and_then(|size| {
+                Ok((offset.checked(|&offset| segment.holds(offset, size))?, size))
+            });
             if let Ok((offset, size)) = place {
                 let page = u32::try_from(offset / PAGE).unwrap_or(u32::MAX);
-                segment.release_part(head, Extent { page, pages: u32::try_from(size / PAGE).unwrap_or(0) });
+                segment.release_part(
+                    head,
+                    Extent { page, pages: u32::try_from(size / PAGE).unwrap_or(0) },
+                );
             }
         }
     }

@@ -31,16 +31,28 @@ impl<'a> Endpoint<'a> {
     /// or nobody is rung in its memory.
     #[must_use]
     pub fn wakes_by_token(self) -> bool {
-        self.slot().has(flag::SHARED) || self.slot().has_several_holders() || self.is_in_pair() && !self.joined().rings()
+        self.slot().has(flag::SHARED)
+            || self.slot().has_several_holders()
+            || self.is_in_pair() && !self.joined().rings()
     }
 
     /// Under which addresses the two ends find each other: `own` in the own segment; in a pair's
     /// the number that the broker drew, in the shape of addresses.
     pub(crate) fn meets_at(self, own: &Tuple) -> Tuple {
-        let known = if self.is_in_pair() { self.attachment.pairs.of(self.index(), self.slot()) } else { None };
+        let known = if self.is_in_pair() {
+            self.attachment.pairs.of(self.index(), self.slot())
+        } else {
+            None
+        };
         let Some((_, number)) = known else { return *own };
         let [mine, other] = if number & 1 == 0 { [0, 1] } else { [1, 0] };
-        Tuple { label: number & !1, local: [mine; 16], local_port: mine.into(), remote: [other; 16], remote_port: other.into() }
+        Tuple {
+            label: number & !1,
+            local: [mine; 16],
+            local_port: mine.into(),
+            remote: [other; 16],
+            remote_port: other.into(),
+        }
     }
 
     /// May the broker be asked for the other end? It is published, and nobody has come; and no
@@ -48,7 +60,9 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn may_meet_by_broker(self) -> bool {
         let slot = self.slot();
-        slot.stage() == Stage::Published && slot.is_alone() && !slot.has(flag::HOLD | flag::LEAVING | flag::PAIR | flag::SEVERAL)
+        slot.stage() == Stage::Published
+            && slot.is_alone()
+            && !slot.has(flag::HOLD | flag::LEAVING | flag::PAIR | flag::SEVERAL)
     }
 
     /// Is it in the memory of a pair, also after a step into one that another thread is taking just
@@ -58,7 +72,12 @@ impl<'a> Endpoint<'a> {
     pub fn comes_to_pair(self) -> bool {
         if !self.is_in_pair() && self.slot().stage() == Stage::Published {
             // That step is taken under this lock, and is none that this very thread is taking.
-            drop(self.slot().tx.lock.lock_unless_interrupted(&self.attachment.node.processes, self.ticket()));
+            drop(
+                self.slot()
+                    .tx
+                    .lock
+                    .lock_unless_interrupted(&self.attachment.node.processes, self.ticket()),
+            );
         }
         self.is_in_pair()
     }
@@ -113,7 +132,10 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return false };
         let waits = slot.stage() == Stage::Published && slot.has(flag::PAIR) && slot.is_alone();
-        if !waits || slot.has(flag::SEVERAL | flag::HOLD | flag::LEAVING) || slot.uncounted.load(Relaxed) != 0 {
+        if !waits
+            || slot.has(flag::SEVERAL | flag::HOLD | flag::LEAVING)
+            || slot.uncounted.load(Relaxed) != 0
+        {
             return false;
         }
         let entry = Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));

@@ -215,7 +215,10 @@ mod tests {
             }
             assert_eq!(end.slot().rx.head.load(Relaxed), first);
             let since = end.filled_since(ticks()).expect("it has a stamp");
-            assert!(since + (2 << UNIT) >= begun && since <= ticks(), "of this round: {begun} {since}");
+            assert!(
+                since + (2 << UNIT) >= begun && since <= ticks(),
+                "of this round: {begun} {since}"
+            );
             take(at);
         }
     }

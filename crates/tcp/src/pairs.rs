@@ -116,7 +116,9 @@ impl Pairs {
     /// The same, with one pair more whose memory is of `size` bytes.
     #[must_use]
     pub fn bytes_with(&self, size: u64) -> u64 {
-        let takes_more = self.table().is_none_or(|table| table.takes_more(usize::try_from(size).unwrap_or(usize::MAX)));
+        let takes_more = self
+            .table()
+            .is_none_or(|table| table.takes_more(usize::try_from(size).unwrap_or(usize::MAX)));
         self.bytes().saturating_add(if takes_more { size } else { 0 })
     }
 
@@ -158,7 +160,8 @@ impl Pairs {
         let meeting = self.meeting(index)?;
         let number = meeting.number.load(Acquire);
         let pair = meeting.pair()?;
-        (meeting.generation.load(Acquire) == slot.generation.load(Relaxed)).then_some((pair, number))
+        (meeting.generation.load(Acquire) == slot.generation.load(Relaxed))
+            .then_some((pair, number))
     }
 }
 

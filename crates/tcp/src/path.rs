@@ -127,7 +127,9 @@ fn kept(slot: &Slot) -> (Stand, Values) {
 
 /// Before the kernel is told: whoever dies in between leaves a word that says what to restore.
 fn keep(slot: &Slot, stand: Stand, values: Values) {
-    let part = |index: usize, shift: u32| u64::from(values.get(index).copied().unwrap_or(0).unsigned_abs()) << shift;
+    let part = |index: usize, shift: u32| {
+        u64::from(values.get(index).copied().unwrap_or(0).unsigned_abs()) << shift
+    };
     let stand = match stand {
         Stand::Program => return slot.keepalive.store(0, SeqCst),
         Stand::Probing => 1,
@@ -170,7 +172,9 @@ impl Endpoint<'_> {
         }
         if slot.has(flag::HOLD) {
             // No ring carries anything, for good.
-            if let (true, Some(_held)) = (self.path_in_question(), slot.tx.lock.try_lock(self.ticket())) {
+            if let (true, Some(_held)) =
+                (self.path_in_question(), slot.tx.lock.try_lock(self.ticket()))
+            {
                 self.restore_options();
                 self.incoming().gate().fetch_and(!GATE_CUT, SeqCst);
                 slot.set(flag::CUT, false);
@@ -183,7 +187,9 @@ impl Endpoint<'_> {
         if slot.has(flag::CUT) {
             if now.saturating_sub(u64::from(path.silent)) > slot.cut_at.load(Relaxed) {
                 self.path_is_open();
-            } else if self.rx_in_ring() && self.incoming().tail().load(Relaxed) != slot.cut_tail.load(Relaxed) {
+            } else if self.rx_in_ring()
+                && self.incoming().tail().load(Relaxed) != slot.cut_tail.load(Relaxed)
+            {
                 // A writer that does not look at the gate, or did not see it in time: what it
                 // writes is not read.
                 self.request_downgrade();
@@ -227,7 +233,8 @@ impl Endpoint<'_> {
         let (stand, own) = kept(self.slot());
         // The program's own probes are to find what they would have found: the connection ends by
         // them where it says so.
-        let own_turn = own[0] != 0 && path.silent.saturating_add(OWN_TURN) >= own[1].unsigned_abs().saturating_mul(1000);
+        let own_turn = own[0] != 0
+            && path.silent.saturating_add(OWN_TURN) >= own[1].unsigned_abs().saturating_mul(1000);
         let rests = kernel::unacknowledged(self.fd()) != 0 || own_turn || path.probes >= WEARY;
         let pause = 1000u32.checked_shl(path.probes.into()).unwrap_or(u32::MAX);
         let due = path.probes < HURRIED && path.silent >= pause && *asks != 0;
@@ -263,7 +270,8 @@ impl Endpoint<'_> {
             return;
         }
         let Ok(own) = read(self.fd()) else { return };
-        let foreign = own.iter().zip(LARGEST).any(|(&value, largest)| !(0..=largest).contains(&value));
+        let foreign =
+            own.iter().zip(LARGEST).any(|(&value, largest)| !(0..=largest).contains(&value));
         // Where the program has both, an unanswered probe would count for its TCP_USER_TIMEOUT: its
         // own probes must do.
         if kept(slot).0 != Stand::Program || foreign || own[0] != 0 && own[4] != 0 {
@@ -339,7 +347,9 @@ impl Endpoint<'_> {
 
     /// [`Self::leave_options`] at a point where this very thread may hold the lock already.
     pub fn leave_options_if_free(self) {
-        if let (true, Some(_held)) = (self.slot().keepalive.load(Relaxed) != 0, self.slot().tx.lock.try_lock(self.ticket())) {
+        if let (true, Some(_held)) =
+            (self.slot().keepalive.load(Relaxed) != 0, self.slot().tx.lock.try_lock(self.ticket()))
+        {
             self.restore_options();
         }
     }
@@ -364,7 +374,8 @@ impl Endpoint<'_> {
     pub fn with_own_options<T>(self, call: impl FnOnce() -> T) -> T {
         let _held = self.send_lock();
         let stand = kept(self.slot()).0;
-        let resting = stand == Stand::Resting || stand == Stand::Probing && self.slot().has(flag::CUT);
+        let resting =
+            stand == Stand::Resting || stand == Stand::Probing && self.slot().has(flag::CUT);
         self.restore_options();
         let result = call();
         if let (true, Ok(own)) = (resting, read(self.fd())) {

@@ -79,8 +79,10 @@ impl Policy {
     /// The first rule that is none.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-        let rules = lines.flat_map(|line| line.split(';')).map(str::trim).filter(|rule| !rule.is_empty());
-        let rules = rules.map(|rule| Rule::parse(rule).map_err(|why| Error { rule: rule.to_owned(), why }));
+        let rules =
+            lines.flat_map(|line| line.split(';')).map(str::trim).filter(|rule| !rule.is_empty());
+        let rules =
+            rules.map(|rule| Rule::parse(rule).map_err(|why| Error { rule: rule.to_owned(), why }));
         Ok(Self { rules: rules.collect::<Result<_, _>>()? })
     }
 
@@ -94,9 +96,13 @@ impl Policy {
     /// again.
     #[must_use]
     pub fn of_program(mut self, names: &[String]) -> Self {
-        let called =
-            |name: &str| names.iter().any(|path| path == name || Path::new(path).file_name().is_some_and(|file| file == name));
-        let other = |condition: &Condition| matches!(condition, Condition::Program(name) if !called(name));
+        let called = |name: &str| {
+            names.iter().any(|path| {
+                path == name || Path::new(path).file_name().is_some_and(|file| file == name)
+            })
+        };
+        let other =
+            |condition: &Condition| matches!(condition, Condition::Program(name) if !called(name));
         self.rules.retain(|rule| !rule.conditions.iter().any(other));
         for rule in &mut self.rules {
             rule.conditions.retain(|condition| !matches!(condition, Condition::Program(_)));
@@ -138,10 +144,13 @@ impl Rule {
 
     /// Does a `trust` rule name whom it trusts?
     fn names_addresses(&self) -> bool {
-        let ipv4 =
-            |network: &[u8; 16], bits: u32| (u128::from_be_bytes(*network) ^ 0xffff_0000_0000).leading_zeros() >= bits.min(96);
+        let ipv4 = |network: &[u8; 16], bits: u32| {
+            (u128::from_be_bytes(*network) ^ 0xffff_0000_0000).leading_zeros() >= bits.min(96)
+        };
         let named = |condition: &Condition| match condition {
-            Condition::Address(network, bits) if ipv4(network, *bits) => *bits >= TRUSTED_BITS_OF_IPV4,
+            Condition::Address(network, bits) if ipv4(network, *bits) => {
+                *bits >= TRUSTED_BITS_OF_IPV4
+            }
             Condition::Address(_, bits) => *bits >= TRUSTED_BITS,
             _ => false,
         };
@@ -158,19 +167,26 @@ impl Rule {
         };
         let mut conditions = Vec::new();
         while let Some(kind) = words.next() {
-            let value = words.next().ok_or_else(|| format!("nothing follows {kind:?}; conditions are: {CONDITIONS}"))?;
+            let value = words
+                .next()
+                .ok_or_else(|| format!("nothing follows {kind:?}; conditions are: {CONDITIONS}"))?;
             conditions.push(match kind {
-                "port" => Condition::Port(value.parse().map_err(|_| format!("{value:?} is no port (0 to 65535)"))?),
-                "address" => {
-                    network(value).ok_or_else(|| format!("{value:?} is no address, such as 10.0.0.1, 10.0.0.0/8 or fd00::/8"))?
-                }
+                "port" => Condition::Port(
+                    value.parse().map_err(|_| format!("{value:?} is no port (0 to 65535)"))?,
+                ),
+                "address" => network(value).ok_or_else(|| {
+                    format!("{value:?} is no address, such as 10.0.0.1, 10.0.0.0/8 or fd00::/8")
+                })?,
                 "program" => Condition::Program(value.to_owned()),
                 _ => return Err(format!("{kind:?} is no condition; there are: {CONDITIONS}")),
             });
         }
         let rule = Self { verdict, conditions };
         if verdict == Verdict::Trust && !rule.names_addresses() {
-            return Err("trust names whom: address 10.0.0.7, or a network of /8 and more (IPv6: /16)".into());
+            return Err(
+                "trust names whom: address 10.0.0.7, or a network of /8 and more (IPv6: /16)"
+                    .into(),
+            );
         }
         Ok(rule)
     }
@@ -179,7 +195,8 @@ impl Rule {
 /// "10.0.0.0/8". An IPv4 address as the socket calls show it to IPv6 programs (RFC 4291, 2.5.5.2),
 /// and so as a [`Tuple`] has it.
 fn network(text: &str) -> Option<Condition> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let (address, bits) =
+        text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let (octets, before) = match address.parse().ok()? {
         IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 96),
         IpAddr::V6(address) => (address.octets(), 0),
@@ -234,7 +251,10 @@ mod tests {
     }
 
     fn denies(rules: &str, tuple: &Tuple) -> bool {
-        Policy::parse(rules).expect("rules").of_program(&["/usr/sbin/nginx".into(), "./start.sh".into()]).denies(tuple)
+        Policy::parse(rules)
+            .expect("rules")
+            .of_program(&["/usr/sbin/nginx".into(), "./start.sh".into()])
+            .denies(tuple)
     }
 
     #[test]
@@ -256,7 +276,10 @@ mod tests {
         assert!(!denies(rules, &tuple(80, "10.0.0.8", 1)));
         assert!(!denies("deny program ngin", &tuple(80, "10.0.0.7", 1)));
         for program in ["nginx", "/usr/sbin/nginx", "start.sh"] {
-            assert!(denies(&format!("deny program {program}"), &tuple(80, "10.0.0.7", 1)), "{program}");
+            assert!(
+                denies(&format!("deny program {program}"), &tuple(80, "10.0.0.7", 1)),
+                "{program}"
+            );
         }
     }
 
@@ -278,7 +301,11 @@ mod tests {
             (policy.trusts(&tuple), policy.denies(&tuple))
         };
         assert_eq!(seen(80, "10.0.0.7"), (true, false));
-        assert_eq!(seen(81, "10.0.0.7"), (false, false), "what may be carried is not trusted by that");
+        assert_eq!(
+            seen(81, "10.0.0.7"),
+            (false, false),
+            "what may be carried is not trusted by that"
+        );
         assert_eq!(seen(80, "11.0.0.7"), (false, true));
         let policy = Policy::parse("trust address fd00::/16").expect("rules");
         assert!(policy.trusts(&tuple(1, "fd00::1", 2)) && !policy.trusts(&tuple(1, "fd01::1", 2)));
@@ -304,7 +331,8 @@ mod tests {
             ("deny address fd00::/129", "no address"),
             ("deny address 10.0.0", "no address"),
         ] {
-            let error = Policy::parse(&format!("allow port 1\n{rule}\n")).expect_err(rule).to_string();
+            let error =
+                Policy::parse(&format!("allow port 1\n{rule}\n")).expect_err(rule).to_string();
             assert!(error.contains(word) && error.contains(rule), "{error}");
         }
     }

@@ -165,8 +165,13 @@ impl Claim {
     /// The secret of the connection with these sequence numbers: the same for both ends. Not 0.
     #[must_use]
     pub fn secret(&self, numbers: Numbers) -> u64 {
-        let [first, second] = if self.side == 0 { [numbers.sent, numbers.received] } else { [numbers.received, numbers.sent] };
-        let mut hasher = SipHasher24::new_with_keys(u64::from(first) | u64::from(second) << 32, DOMAIN);
+        let [first, second] = if self.side == 0 {
+            [numbers.sent, numbers.received]
+        } else {
+            [numbers.received, numbers.sent]
+        };
+        let mut hasher =
+            SipHasher24::new_with_keys(u64::from(first) | u64::from(second) << 32, DOMAIN);
         hasher.write(&self.hashed());
         hasher.finish().max(1)
     }
@@ -208,7 +213,8 @@ impl Prover<'_> {
 pub fn can_prove_by_itself() -> bool {
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
     // SAFETY: no memory is passed.
-    let socket = unsafe { sys::raw(syscalls::Sysno::socket, [libc::AF_INET as usize, kind, 0, 0, 0, 0]) };
+    let socket =
+        unsafe { sys::raw(syscalls::Sysno::socket, [libc::AF_INET as usize, kind, 0, 0, 0, 0]) };
     let Ok(socket) = socket.map(|fd| fd as i32) else { return false };
     let may = kernel::setsockopt(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, &1i32).is_ok();
     sys::close(socket);
@@ -221,7 +227,13 @@ pub(crate) mod tests {
 
     pub(crate) fn claim(side: u8) -> Claim {
         let (a, b) = ([1; 16], [2; 16]);
-        let tuple = |local, local_port, remote, remote_port| Tuple { label: 0, local, local_port, remote, remote_port };
+        let tuple = |local, local_port, remote, remote_port| Tuple {
+            label: 0,
+            local,
+            local_port,
+            remote,
+            remote_port,
+        };
         let tuple = if side == 0 { tuple(a, 7, b, 9) } else { tuple(b, 9, a, 7) };
         Claim { side, connected: false, nonces: [3, 4], tuple }
     }

@@ -73,10 +73,15 @@ impl<'a> Endpoint<'a> {
         let n = n.min(SMALL);
         let Some(room) = self.room_quick(n) else { return 0 };
         let (at, first) = room.span.piece(room.tail, n as u64);
-        let (again, rest) = room.span.piece(room.tail.wrapping_add(first as u64), (n - first) as u64);
-        let pieces = [iovec { iov_base: at.cast(), iov_len: first }, iovec { iov_base: again.cast(), iov_len: rest }];
+        let (again, rest) =
+            room.span.piece(room.tail.wrapping_add(first as u64), (n - first) as u64);
+        let pieces = [
+            iovec { iov_base: at.cast(), iov_len: first },
+            iovec { iov_base: again.cast(), iov_len: rest },
+        ];
         // SAFETY: so many bytes are free here.
-        let got = unsafe { kernel::read_cached(file, &pieces, position) }.map_or(0, |got| got.min(n));
+        let got =
+            unsafe { kernel::read_cached(file, &pieces, position) }.map_or(0, |got| got.min(n));
         if got != 0 {
             room.publish(got);
         }
@@ -93,11 +98,18 @@ impl<'a> Endpoint<'a> {
         }
         let held = tx.lock.try_lock(self.ticket())?;
         let direction = self.channel_of(slot).direction(slot.side());
-        let (epoch, tail, size, start) =
-            (tx.epoch.load(Relaxed), tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        let (epoch, tail, size, start) = (
+            tx.epoch.load(Relaxed),
+            tx.tail.load(Relaxed),
+            tx.ring_size.load(Relaxed),
+            tx.ring_start.load(Relaxed),
+        );
         let quiet = epoch & 1 == 1
-            && slot.flags.load(Relaxed) & (flag::TX_SHUT | flag::HOLD | flag::CUT | flag::SHARED) == 0
-            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND | attention::READER) == 0
+            && slot.flags.load(Relaxed) & (flag::TX_SHUT | flag::HOLD | flag::CUT | flag::SHARED)
+                == 0
+            && slot.attention.load(Relaxed)
+                & (attention::TOKEN_OWED | attention::RESEND | attention::READER)
+                == 0
             && direction.gate().load(Acquire) & GATE_HOLD == 0
             && direction.freeze_epoch().load(Relaxed) != epoch
             && direction.want_data().load(Relaxed) != Want::Closed.word()
@@ -131,7 +143,8 @@ impl<'a> Endpoint<'a> {
             let Some(_held) = rx.lock.try_lock(self.ticket()) else { return 0 };
             // Before the lock was taken it may have been another.
             let direction = incoming();
-            let (head, phase, size) = (rx.head.load(Relaxed), rx.phase.load(Relaxed), rx.ring_size.load(Relaxed));
+            let (head, phase, size) =
+                (rx.head.load(Relaxed), rx.phase.load(Relaxed), rx.ring_size.load(Relaxed));
             // Copied once, checked, and the copy used. `tail` before `epoch`: an epoch that is this
             // phase's covers the bytes before it.
             let available = direction.tail().load(Acquire).wrapping_sub(head);
@@ -146,7 +159,11 @@ impl<'a> Endpoint<'a> {
             if !quiet || available > size || len > SMALL as u64 || len == 0 {
                 return 0;
             }
-            let Ok(span) = self.ring(rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size) else { return 0 };
+            let Ok(span) =
+                self.ring(rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size)
+            else {
+                return 0;
+            };
             // SAFETY: `len` ≤ `n` bytes are writable at `to`.
             unsafe { span.copy_out(head, to, len as usize) };
             let head = head.wrapping_add(len);

@@ -48,7 +48,10 @@ fn bury_dead(attachment: &Attachment, look: &mut Look<'_>) -> usize {
     let mut freed = 0;
     for slot in ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
-        if cookie < TAKEN && dead(look, slot) && slot.seize_dead(&node.processes, cookie, node.ticket()) {
+        if cookie < TAKEN
+            && dead(look, slot)
+            && slot.seize_dead(&node.processes, cookie, node.ticket())
+        {
             bury(attachment, slot);
             freed += 1;
         }
@@ -103,9 +106,16 @@ fn dead(look: &mut Look<'_>, slot: &Slot) -> bool {
 fn bury(attachment: &Attachment, slot: &Slot) {
     // In a pair's memory nobody looks for the dead: it goes as a whole.
     if slot.stage() == Stage::Published && !slot.has(flag::PAIR) {
-        let entry = Entry::at(&attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry =
+            Entry::at(&attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         // The number may be of another segment.
-        if entry.owner() == (attachment.node.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
+        if entry.owner()
+            == (
+                attachment.node.joined().member,
+                attachment.ledger.index(slot),
+                slot.generation.load(Relaxed),
+            )
+        {
             let _ = entry.step(state::PUBLISHED, state::FREE);
         }
     }
@@ -127,7 +137,9 @@ fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Optio
     if head.is_busy() {
         // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a
         // death there.
-        let may = head.was_made() || maker == attachment.node.joined().member || !look.member_lives(maker);
+        let may = head.was_made()
+            || maker == attachment.node.joined().member
+            || !look.member_lives(maker);
         if !may || !look.is_left(head) {
             return None;
         }
@@ -146,8 +158,9 @@ fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Optio
             (generation, channel.owner(side).load(Relaxed))
         };
         // A side that nobody signed yet is as alive as the other one.
-        let (generation, owner) =
-            Some(signature(side)).filter(|(generation, _)| *generation != 0).unwrap_or_else(|| signature(1 - side));
+        let (generation, owner) = Some(signature(side))
+            .filter(|(generation, _)| *generation != 0)
+            .unwrap_or_else(|| signature(1 - side));
         let (member, index) = ((owner >> 32) as u16, owner as u32);
         let gone = if member == attachment.node.joined().member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
@@ -159,7 +172,9 @@ fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Optio
         }
     }
     // Its rings may just have been freed, or the page be another's.
-    let head = segment.head(head.page()).filter(|head| !head.is_busy() && head.owner().kind == Use::Channel)?;
+    let head = segment
+        .head(head.page())
+        .filter(|head| !head.is_busy() && head.owner().kind == Use::Channel)?;
     let released = released();
     // Without a death whoever was second is at it; or died there.
     let ended = released & 3 == 3 && (released & lifetime::DIED != 0 || look.is_left(head));

@@ -83,7 +83,10 @@ impl<'a> Entry<'a> {
     /// The channel that was offered, and for which nonce.
     #[must_use]
     pub fn offer(self) -> (u32, u64) {
-        (u32::try_from(self.word(11).load(Ordering::Relaxed)).unwrap_or(0), self.word(12).load(Ordering::Relaxed))
+        (
+            u32::try_from(self.word(11).load(Ordering::Relaxed)).unwrap_or(0),
+            self.word(12).load(Ordering::Relaxed),
+        )
     }
 
     /// Offers a channel to the publisher with `nonce`.
@@ -146,30 +149,45 @@ pub enum Found<'a> {
 
 fn window<'a>(segment: &'a Segment, key: u64) -> impl Iterator<Item = Entry<'a>> {
     let count = segment.rendezvous().1 / ENTRY_BYTES;
-    (0..WINDOW).map(move |step| Entry { segment, index: u32::try_from((key >> 8).wrapping_add(step) % count).unwrap_or(0) })
+    (0..WINDOW).map(move |step| Entry {
+        segment,
+        index: u32::try_from((key >> 8).wrapping_add(step) % count).unwrap_or(0),
+    })
 }
 
 /// The other end's entry, if it is published.
 #[must_use]
 pub fn find_mate<'a>(segment: &'a Segment, tuple: &Tuple) -> Option<Entry<'a>> {
     let (key, theirs) = (key(segment, tuple), mirrored(tuple).words());
-    window(segment, key)
-        .find(|entry| entry.state() == state::PUBLISHED && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&theirs))
+    window(segment, key).find(|entry| {
+        entry.state() == state::PUBLISHED
+            && entry.word(1).load(Ordering::Relaxed) == key
+            && entry.says(&theirs)
+    })
 }
 
 /// Looks for the other end; publishes this one where it is not there yet.
 #[must_use]
-pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u32, u64)) -> Found<'a> {
+pub fn meet<'a>(
+    segment: &'a Segment,
+    tuple: &Tuple,
+    nonce: u64,
+    owner: (u16, u32, u64),
+) -> Found<'a> {
     if let Some(mate) = find_mate(segment, tuple) {
         return Found::Mate(mate);
     }
     let (key, mine) = (key(segment, tuple), tuple.words());
-    let taken =
-        |entry: &Entry<'_>| entry.state() != state::FREE && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&mine);
+    let taken = |entry: &Entry<'_>| {
+        entry.state() != state::FREE
+            && entry.word(1).load(Ordering::Relaxed) == key
+            && entry.says(&mine)
+    };
     if let Some(same) = window(segment, key).find(taken) {
         return Found::Same(same);
     }
-    let Some(entry) = window(segment, key).find(|entry| entry.state() == state::FREE && entry.step(state::FREE, state::WRITING))
+    let Some(entry) = window(segment, key)
+        .find(|entry| entry.state() == state::FREE && entry.step(state::FREE, state::WRITING))
     else {
         return Found::Full;
     };
@@ -187,7 +205,9 @@ pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u3
     // the later place gives way. (The other may have looked before this one was to be seen: see
     // `gives_way`.)
     match find_mate(segment, tuple) {
-        Some(mate) if mate.index < entry.index && entry.step(state::PUBLISHED, state::FREE) => Found::Mate(mate),
+        Some(mate) if mate.index < entry.index && entry.step(state::PUBLISHED, state::FREE) => {
+            Found::Mate(mate)
+        }
         _ => Found::Published(entry),
     }
 }
@@ -197,7 +217,8 @@ pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u3
 /// is free, and it is to meet the other anew.
 #[must_use]
 pub fn gives_way(segment: &Segment, tuple: &Tuple, entry: Entry<'_>) -> bool {
-    find_mate(segment, tuple).is_some_and(|mate| mate.index < entry.index) && entry.step(state::PUBLISHED, state::FREE)
+    find_mate(segment, tuple).is_some_and(|mate| mate.index < entry.index)
+        && entry.step(state::PUBLISHED, state::FREE)
 }
 
 /// Every entry in use.
@@ -217,7 +238,8 @@ mod tests {
 
     fn segment() -> Segment {
         let path = std::env::temp_dir().join(format!("ginnel-rendezvous-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("create");
         // It stays mapped.
         std::fs::remove_file(path).expect("remove");
         segment
@@ -229,16 +251,25 @@ mod tests {
         let a = tuple(1, 2);
         let b = mirrored(&a);
         let first = window(&segment, key(&segment, &a)).next().expect("a place");
-        assert!(first.step(state::FREE, state::WRITING), "somebody is in the first place for a moment");
-        let Found::Published(later) = meet(&segment, &a, 7, (0, 1, 1)) else { panic!("one end is published") };
+        assert!(
+            first.step(state::FREE, state::WRITING),
+            "somebody is in the first place for a moment"
+        );
+        let Found::Published(later) = meet(&segment, &a, 7, (0, 1, 1)) else {
+            panic!("one end is published")
+        };
         first.free();
         // The other end looks just before it is.
         assert!(later.step(state::PUBLISHED, state::WRITING));
-        let Found::Published(earlier) = meet(&segment, &b, 8, (0, 2, 1)) else { panic!("so is the other") };
+        let Found::Published(earlier) = meet(&segment, &b, 8, (0, 2, 1)) else {
+            panic!("so is the other")
+        };
         assert!(later.step(state::WRITING, state::PUBLISHED) && earlier.index() < later.index());
         assert!(!gives_way(&segment, &b, earlier), "the earlier stays");
         assert!(gives_way(&segment, &a, later) && later.state() == state::FREE);
-        assert!(matches!(meet(&segment, &a, 9, (0, 1, 1)), Found::Mate(mate) if mate.index() == earlier.index()));
+        assert!(
+            matches!(meet(&segment, &a, 9, (0, 1, 1)), Found::Mate(mate) if mate.index() == earlier.index())
+        );
     }
 
     #[test]
@@ -246,10 +277,19 @@ mod tests {
         let segment = segment();
         let a = tuple(1, 2);
         let b = mirrored(&a);
-        let Found::Published(entry) = meet(&segment, &a, 7, (0, 1, 1)) else { panic!("first end is published") };
-        assert!(matches!(meet(&segment, &a, 8, (0, 2, 1)), Found::Same(same) if same.index() == entry.index()));
-        assert!(matches!(meet(&segment, &tuple(1, 3), 8, (0, 2, 1)), Found::Published(_)), "another tuple");
-        let Found::Mate(mate) = meet(&segment, &b, 9, (0, 3, 1)) else { panic!("second end finds the first") };
+        let Found::Published(entry) = meet(&segment, &a, 7, (0, 1, 1)) else {
+            panic!("first end is published")
+        };
+        assert!(
+            matches!(meet(&segment, &a, 8, (0, 2, 1)), Found::Same(same) if same.index() == entry.index())
+        );
+        assert!(
+            matches!(meet(&segment, &tuple(1, 3), 8, (0, 2, 1)), Found::Published(_)),
+            "another tuple"
+        );
+        let Found::Mate(mate) = meet(&segment, &b, 9, (0, 3, 1)) else {
+            panic!("second end finds the first")
+        };
         assert_eq!((mate.index(), mate.nonce(), mate.owner()), (entry.index(), 7, (0, 1, 1)));
         assert_eq!(mate.tuple(), a);
         entry.free();

@@ -61,7 +61,8 @@ mod tests {
         let (end, segment) = (active_end(&attachment), &attachment.node.joined().segment);
         for offset in EDGES {
             for size in EDGES {
-                let inside = size.is_power_of_two() && offset.checked_add(size).is_some_and(|to| to <= segment.len());
+                let inside = size.is_power_of_two()
+                    && offset.checked_add(size).is_some_and(|to| to <= segment.len());
                 assert_eq!(end.ring(0, offset, size).is_ok(), inside, "{offset:#x} + {size:#x}");
             }
         }
@@ -87,7 +88,9 @@ mod tests {
             }
             end.incoming().epoch().store(1, Relaxed);
             end.incoming().tail().store(32, Relaxed);
-            for (offset, bytes) in [(&tx.ring_offset, &tx.ring_size), (&rx.ring_offset, &rx.ring_size)] {
+            for (offset, bytes) in
+                [(&tx.ring_offset, &tx.ring_size), (&rx.ring_offset, &rx.ring_size)]
+            {
                 offset.store(away, Relaxed);
                 bytes.store(size, Relaxed);
             }
@@ -100,7 +103,10 @@ mod tests {
             end.slot().set_stage(crate::ledger::Stage::Active);
             let into = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
             // SAFETY: as above.
-            assert_eq!(unsafe { end.take(&mut Sink::new(&into, false), false) }, Take::Error(libc::ECONNRESET));
+            assert_eq!(
+                unsafe { end.take(&mut Sink::new(&into, false), false) },
+                Take::Error(libc::ECONNRESET)
+            );
             end.slot().set_stage(crate::ledger::Stage::Active);
         }
         assert_eq!(*target, [7; 64]);

@@ -79,7 +79,9 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         let (wake, asked);
         let take = {
-            let Ok(_held) = self.receive_lock_unless_interrupted() else { return Take::Interrupted };
+            let Ok(_held) = self.receive_lock_unless_interrupted() else {
+                return Take::Interrupted;
+            };
             if slot.stage() == Stage::Broken {
                 return Take::Error(libc::ECONNRESET);
             }
@@ -92,7 +94,10 @@ impl<'a> Endpoint<'a> {
             asked = moved && self.asked_to_freeze() && self.freeze();
             if !peek && sink.room() > 0 && !self.rx_in_ring() {
                 let count = slot.dry.load(Relaxed) & !DRY_AT;
-                slot.dry.store(count.wrapping_add(DRY_AT + 1) | slot.rx.received.load(Relaxed) & DRY_AT, Relaxed);
+                slot.dry.store(
+                    count.wrapping_add(DRY_AT + 1) | slot.rx.received.load(Relaxed) & DRY_AT,
+                    Relaxed,
+                );
             }
             match result {
                 Ok(Take::Mark) => Take::Mark,
@@ -120,7 +125,11 @@ impl<'a> Endpoint<'a> {
     #[inline]
     fn publish_head(self) -> bool {
         let direction = self.incoming();
-        park::publish_only(direction.head(), self.slot().rx.head.load(Relaxed), direction.want_space())
+        park::publish_only(
+            direction.head(),
+            self.slot().rx.head.load(Relaxed),
+            direction.want_space(),
+        )
     }
 
     /// Receives until the sink is full or nothing more is there. The answer counts only where
@@ -154,7 +163,13 @@ impl<'a> Endpoint<'a> {
     #[inline]
     unsafe fn step(self, sink: &mut Sink<'_>, sweeper: Sweeper) -> Result<Step, Corrupt> {
         // SAFETY: the caller's promise.
-        unsafe { if self.rx_in_ring() { self.step_in_ring(sink, sweeper) } else { self.step_in_kernel(sink) } }
+        unsafe {
+            if self.rx_in_ring() {
+                self.step_in_ring(sink, sweeper)
+            } else {
+                self.step_in_kernel(sink)
+            }
+        }
     }
 }
 

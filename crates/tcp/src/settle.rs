@@ -34,7 +34,8 @@ impl<'a> Endpoint<'a> {
         // One thread at a time; the others have better things to do.
         let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
         match self.slot().stage() {
-            _ if self.slot().has(flag::LEAVING) || self.attachment.node.standing() != Standing::Here => {}
+            _ if self.slot().has(flag::LEAVING)
+                || self.attachment.node.standing() != Standing::Here => {}
             _ if self.slot().has(flag::HOLD) && self.slot().stage() <= Stage::Published => {}
             Stage::Candidate if self.has_uncounted() => {}
             Stage::Candidate => self.publish(),
@@ -75,7 +76,9 @@ impl<'a> Endpoint<'a> {
     fn all_are_here(self) -> bool {
         let processes = &self.attachment.node.processes;
         let own = processes.process(self.me()).joined.load(Relaxed);
-        let is_here = |process: u32| processes.process(process).joined.load(SeqCst) == own || !processes.alive(process);
+        let is_here = |process: u32| {
+            processes.process(process).joined.load(SeqCst) == own || !processes.alive(process)
+        };
         self.slot().held_by().all(|process| process == self.me() || is_here(process))
     }
 
@@ -167,7 +170,9 @@ impl<'a> Endpoint<'a> {
         segment.clear(head.page());
         let owner = Owner { member, kind: Use::Ring, tag: Some(head.page()) };
         let rings = segment
-            .claim_if(2 * ring_pages, owner, |bytes| self.attachment.node.may_take(bytes, Purpose::Rings))
+            .claim_if(2 * ring_pages, owner, |bytes| {
+                self.attachment.node.may_take(bytes, Purpose::Rings)
+            })
             .inspect_err(|_| _ = segment.release_head(head))?;
         segment.still(head)?;
         let channel = Channel::at(segment, head.page());
@@ -188,7 +193,9 @@ impl<'a> Endpoint<'a> {
     /// Writes who this side is.
     fn sign(self, channel: Channel<'_>, side: u8) {
         let index = self.index();
-        channel.owner(side).store(u64::from(self.joined().member) << 32 | u64::from(index), Relaxed);
+        channel
+            .owner(side)
+            .store(u64::from(self.joined().member) << 32 | u64::from(index), Relaxed);
         // Whoever sees it sees the owner too.
         channel.generation(side).store(self.slot().generation.load(Relaxed), Release);
         channel.service(side).store(u64::from(self.joined().service_page()), Relaxed);
@@ -205,7 +212,9 @@ impl<'a> Endpoint<'a> {
             state::PUBLISHED => {
                 // Ever less often: nearly always nobody is there.
                 let looks = slot.attempts.fetch_add(1, Relaxed).wrapping_add(1);
-                if looks.is_power_of_two() && rendezvous::gives_way(segment, &self.meets_at(&slot.tuple()), entry) {
+                if looks.is_power_of_two()
+                    && rendezvous::gives_way(segment, &self.meets_at(&slot.tuple()), entry)
+                {
                     self.start_over();
                 }
                 return;
@@ -214,9 +223,11 @@ impl<'a> Endpoint<'a> {
         }
         let (page, nonce) = entry.offer();
         let channel = Channel::at(segment, page);
-        let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && head.was_made());
-        let sound =
-            nonce == slot.nonce.load(Relaxed) && channel.magic().load(Acquire) == MAGIC && channel.nonce(1).load(Relaxed) == nonce;
+        let head =
+            segment.head(page).filter(|head| head.owner().kind == Use::Channel && head.was_made());
+        let sound = nonce == slot.nonce.load(Relaxed)
+            && channel.magic().load(Acquire) == MAGIC
+            && channel.nonce(1).load(Relaxed) == nonce;
         let Some(head) = head.filter(|_| sound) else {
             entry.free();
             return self.start_over();
@@ -285,7 +296,8 @@ impl<'a> Endpoint<'a> {
         let ring = |writer: u8| {
             let (_, offset, size) = channel.direction(writer).ring(0);
             let size = size.power_of_two(PAGE, 1 << 26)?;
-            let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
+            let offset =
+                offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
             segment.fault_in(offset, size);
             Ok((offset, size))
         };
@@ -315,7 +327,17 @@ impl<'a> Endpoint<'a> {
         tx.ring_size.store(out_size, Relaxed);
         slot.set(flag::BOTH_AGREED | flag::OF_PROOF, false);
         slot.expected.store(0, Relaxed);
-        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.seen, &rx.sleeper] {
+        for word in [
+            &rx.phase,
+            &rx.head,
+            &rx.ring_start,
+            &rx.grown,
+            &rx.frozen,
+            &rx.armed,
+            &rx.tokens,
+            &rx.seen,
+            &rx.sleeper,
+        ] {
             word.store(0, Relaxed);
         }
         rx.ring_offset.store(into, Relaxed);
@@ -333,8 +355,10 @@ pub(crate) mod tests {
     /// The end that made a channel, both directions of which TCP carries. No socket is behind its
     /// number.
     pub(crate) fn active_end(attachment: &Attachment) -> Endpoint<'_> {
-        let (slot, _) =
-            attachment.ledger.find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {}).expect("room");
+        let (slot, _) = attachment
+            .ledger
+            .find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {})
+            .expect("room");
         let end = Endpoint::new(attachment, attachment.ledger.index(slot), -1);
         slot.channel.store(end.make_channel(1).expect("room"), Relaxed);
         end.adopt_rings(end.channel()).expect("its own");

@@ -25,7 +25,9 @@ impl Tuple {
     /// As six words: label, local address, remote address (high half first), both ports.
     #[must_use]
     pub fn words(&self) -> [u64; 6] {
-        let half = |bytes: &[u8; 16], at: usize| bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
+        let half = |bytes: &[u8; 16], at: usize| {
+            bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte))
+        };
         [
             self.label,
             half(&self.local, 0),
@@ -39,8 +41,11 @@ impl Tuple {
     /// From [`Self::words`]; what is more than a port holds is cut off.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "ports are cut out of the last word")]
-    pub fn of_words([label, local_high, local_low, remote_high, remote_low, ports]: [u64; 6]) -> Self {
-        let address = |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+    pub fn of_words(
+        [label, local_high, local_low, remote_high, remote_low, ports]: [u64; 6],
+    ) -> Self {
+        let address =
+            |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
         Self {
             label,
             local: address(local_high, local_low),
@@ -55,7 +60,10 @@ fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
     let mut bytes = [0u8; 128];
     let mut len = 128u32;
     // SAFETY: the kernel writes at most `len` bytes.
-    unsafe { sys::raw(call, [fd as usize, bytes.as_mut_ptr() as usize, &raw mut len as usize, 0, 0, 0]) }.ok()?;
+    unsafe {
+        sys::raw(call, [fd as usize, bytes.as_mut_ptr() as usize, &raw mut len as usize, 0, 0, 0])
+    }
+    .ok()?;
     let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     let mut address = [0u8; 16];

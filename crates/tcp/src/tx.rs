@@ -67,7 +67,8 @@ impl<'a> Endpoint<'a> {
             self.end_in_kernel();
             return self.kernel_refuses();
         }
-        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
+        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed
+        {
             // The reader has closed: its kernel gives the answer that TCP gives, to these bytes
             // first.
             self.switch_down_silently();
@@ -174,7 +175,11 @@ impl<'a> Endpoint<'a> {
         if slot.attention.load(Relaxed) & attention::RESEND != 0 && !self.resend()? {
             return Ok(false);
         }
-        if !self.tx_in_ring() && !urgent && self.may_upgrade() && (chaos.is_none() || chaos.is_some_and(|roll| roll > 2)) {
+        if !self.tx_in_ring()
+            && !urgent
+            && self.may_upgrade()
+            && (chaos.is_none() || chaos.is_some_and(|roll| roll > 2))
+        {
             self.upgrade()?;
         }
         if chaos == Some(1) {
@@ -204,13 +209,15 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The iovecs describe readable memory.
     unsafe fn put_in_kernel(self, iov: &[iovec], flags: c_int) -> Put {
-        let refused = self.slot().stage() == Stage::Active && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed;
+        let refused = self.slot().stage() == Stage::Active
+            && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed;
         if refused {
             // The reader is told of a reset within the call, and is to know that bytes were lost.
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed) + 1, Release);
         }
         // SAFETY: the caller's promise.
-        let sent = self.says_by_tcp(|| unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) });
+        let sent = self
+            .says_by_tcp(|| unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) });
         if refused && sent.is_err() {
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
         }
@@ -255,14 +262,21 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         self.owes()
             || self.tx_in_ring()
-                && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().asked_back() || self.wishes()) && self.unread() == 0)
+                && (self.frozen()
+                    || slot.has(flag::HOLD)
+                    || (self.outgoing().asked_back() || self.wishes()) && self.unread() == 0)
     }
 
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
     #[must_use]
     pub fn unread_bytes(self) -> u64 {
         let in_ring = if self.tx_in_ring() {
-            self.slot().tx.tail.load(Relaxed).wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30)
+            self.slot()
+                .tx
+                .tail
+                .load(Relaxed)
+                .wrapping_sub(self.outgoing().head().load(Acquire))
+                .min(1 << 30)
         } else {
             0
         };

@@ -57,7 +57,8 @@ impl Endpoint<'_> {
 
     /// Is it in the rendezvous table, with nobody there, and nothing else to be done?
     fn waits_published(self) -> bool {
-        let entry = Entry::at(&self.joined().segment, self.slot().entry.load(Relaxed).wrapping_sub(1));
+        let entry =
+            Entry::at(&self.joined().segment, self.slot().entry.load(Relaxed).wrapping_sub(1));
         self.slot().stage() == Stage::Published
             && self.attachment.node.standing() == Standing::Here
             && entry.state() == state::PUBLISHED
@@ -110,7 +111,8 @@ impl Endpoint<'_> {
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return false };
         let ending = word(self.ticket()) | ENDING;
         // A child that was just made has not said yet that it is another process.
-        let over = slot.uncounted.load(SeqCst) == ending && slot.forking.load(SeqCst) == 0 && have_ended();
+        let over =
+            slot.uncounted.load(SeqCst) == ending && slot.forking.load(SeqCst) == 0 && have_ended();
         over && self.forget_uncounted(ending)
     }
 
@@ -123,7 +125,8 @@ impl Endpoint<'_> {
         }
         // As in `waits_in_vain`, past which this comes at each eighth.
         let looks = self.slot().attempts.fetch_add(1, Relaxed).wrapping_add(1);
-        let gone = looks.is_multiple_of(settle::LOOKS) && !self.attachment.node.processes.is_still(now as u32);
+        let gone = looks.is_multiple_of(settle::LOOKS)
+            && !self.attachment.node.processes.is_still(now as u32);
         !(gone && self.forget_uncounted(now))
     }
 

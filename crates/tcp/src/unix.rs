@@ -28,9 +28,11 @@ pub(crate) fn address(parts: &[&OsStr]) -> Option<libc::sockaddr_un> {
 pub(crate) fn connect(address: &libc::sockaddr_un, path: &Path) -> Option<Fd> {
     let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
     // SAFETY: no memory is passed.
-    let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.ok()?;
+    let socket =
+        unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.ok()?;
     let socket = Fd(i32::try_from(socket).ok()?);
-    let arguments = [socket.0 as usize, &raw const *address as usize, size_of_val(address), 0, 0, 0];
+    let arguments =
+        [socket.0 as usize, &raw const *address as usize, size_of_val(address), 0, 0, 0];
     // SAFETY: `address` is readable for its length.
     unsafe { sys::raw(Sysno::connect, arguments) }.ok()?;
     let mut listener = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -67,13 +69,15 @@ impl<const N: usize> Rights<N> {
     fn new(fds: [i32; N]) -> Self {
         // SAFETY: all zeroes is a valid value. (musl's has a member more, which is padding.)
         let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
-        (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (Self::LEN as _, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        (header.cmsg_len, header.cmsg_level, header.cmsg_type) =
+            (Self::LEN as _, libc::SOL_SOCKET, libc::SCM_RIGHTS);
         Self { header, fds }
     }
 
     /// How many descriptors the kernel put there.
     fn count(&self, message: &libc::msghdr) -> usize {
-        let is_rights = self.header.cmsg_level == libc::SOL_SOCKET && self.header.cmsg_type == libc::SCM_RIGHTS;
+        let is_rights =
+            self.header.cmsg_level == libc::SOL_SOCKET && self.header.cmsg_type == libc::SCM_RIGHTS;
         let are_there = |count: &usize| {
             let bytes = size_of::<libc::cmsghdr>() + count * size_of::<i32>();
             self.header.cmsg_len >= bytes as _ && message.msg_controllen >= bytes as _
@@ -86,7 +90,8 @@ fn message<const N: usize>(part: &mut libc::iovec, rights: &mut Rights<N>) -> li
     // SAFETY: all zeroes is a valid value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (std::ptr::from_mut(part), 1);
-    (message.msg_control, message.msg_controllen) = (std::ptr::from_mut(rights).cast(), Rights::<N>::LEN as _);
+    (message.msg_control, message.msg_controllen) =
+        (std::ptr::from_mut(rights).cast(), Rights::<N>::LEN as _);
     message
 }
 
@@ -100,7 +105,10 @@ pub(crate) fn send(socket: i32, bytes: &[u8], fd: i32) -> Result<(), i32> {
     let message = message(&mut part, &mut rights);
     let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
     // SAFETY: the message and all that it names live until the call returns.
-    unsafe { sys::raw(Sysno::sendmsg, [socket as usize, &raw const message as usize, flags, 0, 0, 0]) }.map(drop)
+    unsafe {
+        sys::raw(Sysno::sendmsg, [socket as usize, &raw const message as usize, flags, 0, 0, 0])
+    }
+    .map(drop)
 }
 
 /// Receives a message into `bytes`: how long it is, and the first of the descriptors that were
@@ -108,14 +116,19 @@ pub(crate) fn send(socket: i32, bytes: &[u8], fd: i32) -> Result<(), i32> {
 ///
 /// # Errors
 /// The `errno`; EAGAIN where nothing has come.
-pub(crate) fn receive<const N: usize>(socket: i32, bytes: &mut [u8]) -> Result<(usize, [Option<Fd>; N]), i32> {
+pub(crate) fn receive<const N: usize>(
+    socket: i32,
+    bytes: &mut [u8],
+) -> Result<(usize, [Option<Fd>; N]), i32> {
     let mut rights = Rights::new([-1; N]);
     rights.header.cmsg_type = 0;
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut message = message(&mut part, &mut rights);
     let flags = (libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) as usize;
     // SAFETY: the message and all that it names live until the call returns, and are writable.
-    let received = unsafe { sys::raw(Sysno::recvmsg, [socket as usize, &raw mut message as usize, flags, 0, 0, 0]) }?;
+    let received = unsafe {
+        sys::raw(Sysno::recvmsg, [socket as usize, &raw mut message as usize, flags, 0, 0, 0])
+    }?;
     let mut came = rights.fds.into_iter().take(rights.count(&message));
     Ok((received, [(); N].map(|()| came.next().map(Fd))))
 }
@@ -147,7 +160,11 @@ mod tests {
                 let header = libc::CMSG_FIRSTHDR(&raw const message);
                 (*header).cmsg_len = libc::CMSG_LEN(bytes as u32) as _;
                 ((*header).cmsg_level, (*header).cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
-                std::ptr::copy_nonoverlapping(fds.as_ptr().cast::<u8>(), libc::CMSG_DATA(header), bytes);
+                std::ptr::copy_nonoverlapping(
+                    fds.as_ptr().cast::<u8>(),
+                    libc::CMSG_DATA(header),
+                    bytes,
+                );
                 assert_eq!(libc::sendmsg(theirs.as_raw_fd(), &raw const message, 0), 1);
             }
             let (received, [taken]) = receive(ours.as_raw_fd(), &mut [0; 8]).expect("a message");
@@ -157,7 +174,11 @@ mod tests {
                 drop(writer);
                 // At the end as soon as nobody has the other one open.
                 let set = set_nonblocking(reader.as_raw_fd());
-                assert_eq!((set, reader.read(&mut [0]).map_err(|error| error.kind())), (0, Ok(0)), "{count} descriptors");
+                assert_eq!(
+                    (set, reader.read(&mut [0]).map_err(|error| error.kind())),
+                    (0, Ok(0)),
+                    "{count} descriptors"
+                );
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What is entered in UCX's list: a component, its memory domain, its transport.
 
 use crate::abi::{
-    Component, Domain, DomainOps, Function, Link, OK, Status, Table, Transport, UNSUPPORTED, nothing, padded, unsupported,
+    Component, Domain, DomainOps, Function, Link, OK, Status, Table, Transport, UNSUPPORTED,
+    nothing, padded, unsupported,
 };
 use crate::library::{self, Library, Release};
 use crate::{NAME, iface, memory};
@@ -13,8 +14,14 @@ use std::sync::Once;
 pub fn register(library: &'static Library) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| match library.release {
-        Some(Release::R13) => enter::<0, 0>(library, memory::ops(memory::query_13 as Function, memory::pack_13 as Function)),
-        Some(Release::R18) => enter::<1, 1>(library, memory::ops(memory::query_18 as Function, memory::pack_18 as Function)),
+        Some(Release::R13) => enter::<0, 0>(
+            library,
+            memory::ops(memory::query_13 as Function, memory::pack_13 as Function),
+        ),
+        Some(Release::R18) => enter::<1, 1>(
+            library,
+            memory::ops(memory::query_18 as Function, memory::pack_18 as Function),
+        ),
         None => {}
     });
 }
@@ -73,14 +80,23 @@ const SETTINGS: usize = 64;
 /// The one domain: there is nothing in it that could differ.
 static DOMAIN: std::sync::atomic::AtomicPtr<Domain> = std::sync::atomic::AtomicPtr::new(null_mut());
 
-unsafe extern "C" fn open(_: *mut c_void, _: *const i8, _: *const c_void, domain: *mut *mut Domain) -> Status {
+unsafe extern "C" fn open(
+    _: *mut c_void,
+    _: *const i8,
+    _: *const c_void,
+    domain: *mut *mut Domain,
+) -> Status {
     memory::open();
     // SAFETY: UCX's rules.
     unsafe { *domain = DOMAIN.load(std::sync::atomic::Ordering::Acquire) };
     OK
 }
 
-unsafe extern "C" fn devices(domain: *mut Domain, found: *mut *mut c_void, count: *mut u32) -> Status {
+unsafe extern "C" fn devices(
+    domain: *mut Domain,
+    found: *mut *mut c_void,
+    count: *mut u32,
+) -> Status {
     if let Err(why) = ginnel_fabric::node::default_path() {
         eprintln!("ginnel: {why}");
         // SAFETY: UCX's rules.

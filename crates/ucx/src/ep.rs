@@ -1,6 +1,8 @@
 //! Endpoints: messages.
 
-use crate::abi::{BUSY, EndpointParameters, INVALID_PARAM, NO_RESOURCE, OK, Pending, Status, UNREACHABLE};
+use crate::abi::{
+    BUSY, EndpointParameters, INVALID_PARAM, NO_RESOURCE, OK, Pending, Status, UNREACHABLE,
+};
 use crate::objects::{End, Interface};
 use crate::status::status_of;
 use ginnel_fabric::EndpointId;
@@ -14,7 +16,10 @@ unsafe fn parts<'a>(end: *mut End) -> (&'a End, &'a Interface) {
     unsafe { (&*end, Interface::of((*end).base)) }
 }
 
-pub unsafe extern "C" fn create(parameters: *const EndpointParameters, made: *mut *mut End) -> Status {
+pub unsafe extern "C" fn create(
+    parameters: *const EndpointParameters,
+    made: *mut *mut End,
+) -> Status {
     // SAFETY: UCX's rules.
     let parameters = unsafe { &*parameters };
     const DEVICE_AND_INTERFACE: u64 = 1 << 2 | 1 << 3;
@@ -22,8 +27,12 @@ pub unsafe extern "C" fn create(parameters: *const EndpointParameters, made: *mu
         return INVALID_PARAM;
     }
     // SAFETY: UCX's rules: what another's interface said of itself.
-    let (segment, id) =
-        unsafe { (parameters.dev_addr.cast::<u64>().read_unaligned(), parameters.iface_addr.cast::<u64>().read_unaligned()) };
+    let (segment, id) = unsafe {
+        (
+            parameters.dev_addr.cast::<u64>().read_unaligned(),
+            parameters.iface_addr.cast::<u64>().read_unaligned(),
+        )
+    };
     // SAFETY: UCX's rules.
     let active = unsafe { &mut *Interface::of(parameters.iface).active() };
     if segment != active.segment_id() {
@@ -44,7 +53,13 @@ pub unsafe extern "C" fn destroy(end: *mut End) {
     drop(unsafe { Box::from_raw(end) });
 }
 
-pub unsafe extern "C" fn am_short(end: *mut End, handler: u8, header: u64, payload: *const u8, len: u32) -> Status {
+pub unsafe extern "C" fn am_short(
+    end: *mut End,
+    handler: u8,
+    header: u64,
+    payload: *const u8,
+    len: u32,
+) -> Status {
     // SAFETY: UCX's rules.
     let (end, interface) = unsafe { parts(end) };
     if interface.waiting.stands_before(end.way) {
@@ -77,7 +92,9 @@ pub unsafe extern "C" fn am_bcopy(
     }
     // SAFETY: UCX's rules: it writes no more than `query` said, and calls nothing of this
     // interface.
-    match unsafe { (*interface.active()).send_packed(end.way, handler, |to| pack(to.cast(), argument)) } {
+    match unsafe {
+        (*interface.active()).send_packed(end.way, handler, |to| pack(to.cast(), argument))
+    } {
         Ok(len) => {
             interface.waiting.has_sent(end.way);
             len.cast_signed()
@@ -91,7 +108,9 @@ pub unsafe extern "C" fn pending_add(end: *mut End, request: *mut Pending, _: u3
     // SAFETY: UCX's rules.
     let (this, interface) = unsafe { parts(end) };
     // SAFETY: UCX's rules.
-    if !interface.waiting.stands_before(this.way) && unsafe { (*interface.active()).has_room(this.way) } != Ok(false) {
+    if !interface.waiting.stands_before(this.way)
+        && unsafe { (*interface.active()).has_room(this.way) } != Ok(false)
+    {
         return BUSY;
     }
     interface.waiting.with(this.way, |queue| queue.push_back((end, request)));
@@ -121,7 +140,10 @@ pub unsafe extern "C" fn flush(end: *mut End, _: u32, _: *mut c_void) -> Status 
 }
 
 /// Does it lead to the interface with these addresses? As 1.18 asks it.
-pub unsafe extern "C" fn is_connected(end: *mut End, addresses: *const crate::abi::Addresses) -> i32 {
+pub unsafe extern "C" fn is_connected(
+    end: *mut End,
+    addresses: *const crate::abi::Addresses,
+) -> i32 {
     // SAFETY: UCX's rules: both are there.
     unsafe {
         let ((end, interface), addresses) = (parts(end), &*addresses);

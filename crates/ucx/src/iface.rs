@@ -1,8 +1,9 @@
 //! Interfaces: opened, asked what they can do, making progress.
 
 use crate::abi::{
-    Addresses, BUSY, Bandwidth, BaseInterface, FETCHED, Function, IN_PROGRESS, IO_ERROR, InterfaceAttributes, InterfaceOps,
-    InternalOps, NO_MEMORY, OK, POSTED, PROGRESS, Status, UNSUPPORTED, event, flag, nothing, unsupported,
+    Addresses, BUSY, Bandwidth, BaseInterface, FETCHED, Function, IN_PROGRESS, IO_ERROR,
+    InterfaceAttributes, InterfaceOps, InternalOps, NO_MEMORY, OK, POSTED, PROGRESS, Status,
+    UNSUPPORTED, event, flag, nothing, unsupported,
 };
 use crate::ep;
 use crate::join::join;
@@ -65,7 +66,11 @@ fn ops(library: &Library) -> InterfaceOps {
         iface_query: query as Function,
         iface_get_device_address: device_address as Function,
         iface_get_address: address as Function,
-        iface_is_reachable: if library.is_reachable.is_null() { is_reachable as Function } else { library.is_reachable },
+        iface_is_reachable: if library.is_reachable.is_null() {
+            is_reachable as Function
+        } else {
+            library.is_reachable
+        },
     }
 }
 
@@ -155,14 +160,18 @@ unsafe extern "C" fn close(base: *mut BaseInterface) {
     unsafe { Box::from_raw(base.cast::<Interface>()) }.active.into_inner().close();
 }
 
-unsafe extern "C" fn query(base: *mut BaseInterface, attributes: *mut InterfaceAttributes) -> Status {
+unsafe extern "C" fn query(
+    base: *mut BaseInterface,
+    attributes: *mut InterfaceAttributes,
+) -> Status {
     let Some(library) = library::get() else { return IO_ERROR };
     // SAFETY: UCX's rules.
     let attributes = unsafe {
         (library.base_iface_query)(base, attributes.cast());
         &mut *attributes
     };
-    attributes.flags = flag::AM_SHORT | flag::AM_BCOPY | flag::PENDING | flag::CONNECT_TO_IFACE | flag::CB_SYNC;
+    attributes.flags =
+        flag::AM_SHORT | flag::AM_BCOPY | flag::PENDING | flag::CONNECT_TO_IFACE | flag::CB_SYNC;
     attributes.flags |= flag::PUT_SHORT | flag::PUT_BCOPY | flag::GET_BCOPY | flag::ATOMIC_CPU;
     if library.release == Some(Release::R18) {
         attributes.flags |= flag::INTER_NODE;
@@ -207,7 +216,11 @@ unsafe extern "C" fn address(base: *mut BaseInterface, to: *mut u8) -> Status {
     OK
 }
 
-unsafe extern "C" fn is_reachable(base: *mut BaseInterface, device: *const u8, _: *const u8) -> i32 {
+unsafe extern "C" fn is_reachable(
+    base: *mut BaseInterface,
+    device: *const u8,
+    _: *const u8,
+) -> i32 {
     // SAFETY: UCX's rules: what another's `device_address` wrote.
     let theirs = (!device.is_null()).then(|| unsafe { device.cast::<u64>().read_unaligned() });
     // SAFETY: UCX's rules.
@@ -219,7 +232,11 @@ unsafe extern "C" fn is_reachable_by(base: *mut BaseInterface, addresses: *const
     // SAFETY: UCX's rules.
     let addresses = unsafe { &*addresses };
     // SAFETY: UCX's rules: the first bit says that it is there.
-    if addresses.field_mask & 1 == 0 { 0 } else { unsafe { is_reachable(base, addresses.device, addresses.iface) } }
+    if addresses.field_mask & 1 == 0 {
+        0
+    } else {
+        unsafe { is_reachable(base, addresses.device, addresses.iface) }
+    }
 }
 
 /// Hands on what has come, and sends what waits for room. How much was done.
@@ -271,8 +288,12 @@ unsafe extern "C" fn progress(base: *mut BaseInterface) -> u32 {
 unsafe fn hand_on(interface: &Interface, taken: &Taken) {
     // SAFETY: UCX's rules: it writes the table in calls only, of which none is under way; its
     // structure is laid out so.
-    let handler =
-        unsafe { (&raw const (*interface.base()).handlers).cast::<crate::abi::Handler>().add(taken.handler.into()).read() };
+    let handler = unsafe {
+        (&raw const (*interface.base()).handlers)
+            .cast::<crate::abi::Handler>()
+            .add(taken.handler.into())
+            .read()
+    };
     if let Some(function) = handler.function {
         // SAFETY: UCX's rules: the handler is for messages of this interface.
         unsafe { function(handler.argument, taken.at.cast(), taken.len, 0) };

@@ -52,7 +52,10 @@ const NAME: &CStr = c"ginnel";
 /// # Safety
 /// UCX's rules: both are writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn uct_query_components(components: *mut *mut *mut c_void, count: *mut u32) -> abi::Status {
+pub unsafe extern "C" fn uct_query_components(
+    components: *mut *mut *mut c_void,
+    count: *mut u32,
+) -> abi::Status {
     let Some(query) = library::query_components() else { return abi::UNSUPPORTED };
     if let Some(library) = library::get() {
         component::register(library);
@@ -74,7 +77,9 @@ pub unsafe extern "C" fn ucp_worker_create(
 ) -> abi::Status {
     let Some(create) = library::worker_create() else { return abi::UNSUPPORTED };
     // SAFETY: the caller's promise.
-    let mode = unsafe { (*parameters).field_mask & 1 != 0 && (*parameters).thread_mode == abi::THREADS_AT_ONCE };
+    let mode = unsafe {
+        (*parameters).field_mask & 1 != 0 && (*parameters).thread_mode == abi::THREADS_AT_ONCE
+    };
     rest::opening(mode);
     // SAFETY: handed on as it came.
     let status = unsafe { create(context, parameters, made) };

@@ -19,7 +19,14 @@ pub struct Library {
     pub release: Option<Release>,
     pub component_register: unsafe extern "C" fn(*mut c_void),
     pub tl_register: unsafe extern "C" fn(*mut c_void, *mut c_void),
-    pub single_device: unsafe extern "C" fn(*mut c_void, *const c_char, u32, u8, *mut *mut c_void, *mut u32) -> Status,
+    pub single_device: unsafe extern "C" fn(
+        *mut c_void,
+        *const c_char,
+        u32,
+        u8,
+        *mut *mut c_void,
+        *mut u32,
+    ) -> Status,
     pub base_iface_query: unsafe extern "C" fn(*mut BaseInterface, *mut c_void),
     pub base_iface_init: BaseInterfaceInit,
     pub base_iface_class: *const Class,
@@ -88,7 +95,8 @@ pub fn query_components() -> Option<QueryComponents> {
 }
 
 /// `ucp_worker_create`
-pub type WorkerCreate = unsafe extern "C" fn(*mut c_void, *const WorkerParameters, *mut c_void) -> Status;
+pub type WorkerCreate =
+    unsafe extern "C" fn(*mut c_void, *const WorkerParameters, *mut c_void) -> Status;
 
 /// The other call before which this library stands.
 pub fn worker_create() -> Option<WorkerCreate> {
@@ -130,7 +138,9 @@ fn release() -> Option<Release> {
         (1, 13) => Some(Release::R13),
         (1, 18) => Some(Release::R18),
         _ => {
-            eprintln!("ginnel: UCX {major}.{minor}.{patch} is none that libuct_ginnel.so knows (1.13 and 1.18): it is left alone");
+            eprintln!(
+                "ginnel: UCX {major}.{minor}.{patch} is none that libuct_ginnel.so knows (1.13 and 1.18): it is left alone"
+            );
             None
         }
     }

@@ -7,8 +7,8 @@
 
 use crate::NAME;
 use crate::abi::{
-    Domain, DomainAttributes, DomainAttributes2, DomainOps, Function, HOST_MEMORY, INVALID_PARAM, NO_MEMORY, OK, Status,
-    UNREACHABLE, domain_flag, padded, unsupported,
+    Domain, DomainAttributes, DomainAttributes2, DomainOps, Function, HOST_MEMORY, INVALID_PARAM,
+    NO_MEMORY, OK, Status, UNREACHABLE, domain_flag, padded, unsupported,
 };
 use crate::join::join;
 use crate::library;
@@ -37,7 +37,9 @@ fn opened() -> MutexGuard<'static, Opened> {
 fn with_pool<R>(ask: impl FnOnce(&Pool) -> Result<R, Status>) -> Result<R, Status> {
     let mut opened = opened();
     if opened.pool.is_none() {
-        opened.pool = Some(join(|path, config, key| Pool::open(path, config, ginnel_fabric::active::job_of(key.as_ref())))?);
+        opened.pool = Some(join(|path, config, key| {
+            Pool::open(path, config, ginnel_fabric::active::job_of(key.as_ref()))
+        })?);
     }
     opened.pool.as_ref().map_or(Err(NO_MEMORY), ask)
 }
@@ -144,7 +146,12 @@ unsafe extern "C" fn free(_: *mut Domain, handle: *mut Piece) -> Status {
 }
 
 /// As 1.13 asks it.
-pub unsafe extern "C" fn pack_13(_: *mut Domain, handle: *const Piece, _: *const c_void, to: *mut u8) -> Status {
+pub unsafe extern "C" fn pack_13(
+    _: *mut Domain,
+    handle: *const Piece,
+    _: *const c_void,
+    to: *mut u8,
+) -> Status {
     // SAFETY: UCX's rules.
     unsafe { pack(&*handle, to) }
 }
@@ -173,7 +180,12 @@ unsafe fn pack(piece: &Piece, to: *mut u8) -> Status {
 }
 
 /// Another rank's memory: found in this process's own map of the segment, within its bounds.
-pub unsafe extern "C" fn unpack(_: *mut c_void, from: *const u8, key: *mut u64, handle: *mut *mut c_void) -> Status {
+pub unsafe extern "C" fn unpack(
+    _: *mut c_void,
+    from: *const u8,
+    key: *mut u64,
+    handle: *mut *mut c_void,
+) -> Status {
     // SAFETY: UCX's rules: what a rank packed.
     let [segment, offset, len, theirs] = unsafe { from.cast::<[u64; KEY / 8]>().read_unaligned() };
     match with_pool(|pool| pool.find(&Place { segment, offset, len }).ok_or(UNREACHABLE)) {

@@ -94,7 +94,8 @@ impl Waiting {
         let before = queue.len();
         let done = look(queue);
         // One thread at a time writes it; another may look.
-        self.count.store(self.count.load(Ordering::Relaxed) + queue.len() - before, Ordering::Relaxed);
+        self.count
+            .store(self.count.load(Ordering::Relaxed) + queue.len() - before, Ordering::Relaxed);
         done
     }
 
@@ -107,7 +108,9 @@ impl Waiting {
     /// Does something wait on this way, before which nothing else may be sent there?
     #[inline]
     pub fn stands_before(&self, way: u32) -> bool {
-        !self.is_empty() && self.trying.get() != Some(way) && self.with(way, |queue| !queue.is_empty())
+        !self.is_empty()
+            && self.trying.get() != Some(way)
+            && self.with(way, |queue| !queue.is_empty())
     }
 
     /// A message was sent on this way.

@@ -16,10 +16,14 @@ pub fn told(refused: Refused) {
     /// More of them say nothing new, and may be somebody who fills a log.
     const SAID: u32 = 8;
     let (what, id) = match refused {
-        Refused::Stranger(id) if STRANGERS.fetch_add(1, Ordering::Relaxed) < SAID => ("messages of a stranger are not heard", id),
+        Refused::Stranger(id) if STRANGERS.fetch_add(1, Ordering::Relaxed) < SAID => {
+            ("messages of a stranger are not heard", id)
+        }
         Refused::Stranger(_) => return,
         Refused::Peer(id) => ("a message of another rank is garbled", id),
-        Refused::Own(id) => ("another rank hears this one no more, of which a message was garbled", id),
+        Refused::Own(id) => {
+            ("another rank hears this one no more, of which a message was garbled", id)
+        }
     };
     let ends = if matches!(refused, Refused::Stranger(_)) { "" } else { "; this rank ends" };
     eprintln!(

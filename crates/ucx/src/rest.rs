@@ -127,8 +127,12 @@ pub unsafe fn rest(interface: &Interface) {
 fn doze(ms: i32) {
     let (number, own) = (own_number(), owners());
     // SAFETY: who is in the list is open while the lock is held.
-    let mine =
-        |own: &[Open]| own.iter().map(|open| unsafe { &*open.0 }).filter(|it| it.owner.load(Ordering::Relaxed) == number).collect();
+    let mine = |own: &[Open]| {
+        own.iter()
+            .map(|open| unsafe { &*open.0 })
+            .filter(|it| it.owner.load(Ordering::Relaxed) == number)
+            .collect()
+    };
     let all: SmallVec<[&Interface; 8]> = mine(&own);
     // SAFETY: they are this thread's while the lock is held; what another thread may send on one of
     // them now changes nothing that is looked at here.
@@ -137,7 +141,11 @@ fn doze(ms: i32) {
     all.iter().filter(|it| !it.is_armed()).for_each(|it| active(it).node().sleeping());
     let busy = all.iter().any(|it| it.is_busy());
     let news = all.iter().any(|it| active(it).has_news());
-    let polled = all.iter().map(|it| libc::pollfd { fd: active(it).node().fifo(), events: libc::POLLIN, revents: 0 });
+    let polled = all.iter().map(|it| libc::pollfd {
+        fd: active(it).node().fifo(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
     let mut polled: SmallVec<[libc::pollfd; 8]> = polled.collect();
     drop(own);
     if busy {

@@ -17,7 +17,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn frame(to: u8, from: u8, number: u32, len: usize) -> Vec<u8> {
-    let mut frame = [&[0x52, 0x54, 0, 0, 0, to][..], &[0x52, 0x54, 0, 0, 0, from], &[0x88, 0xb5]].concat();
+    let mut frame =
+        [&[0x52, 0x54, 0, 0, 0, to][..], &[0x52, 0x54, 0, 0, 0, from], &[0x88, 0xb5]].concat();
     frame.extend(number.to_le_bytes());
     let body = frame.len()..len;
     frame.extend(body.map(|n| (n as u32).wrapping_mul(31).wrapping_add(number) as u8));
@@ -55,7 +56,8 @@ fn main() -> Result<()> {
     let numbers: Vec<usize> = numbers.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let [own, other, count, len] = numbers[..] else { bail!("OWN OTHER COUNT LENGTH") };
     let (own, other, count) = (u8::try_from(own)?, u8::try_from(other)?, u32::try_from(count)?);
-    let mut guest = FrontEnd::connect(Path::new(socket), Options::default()).context("the switch")?;
+    let mut guest =
+        FrontEnd::connect(Path::new(socket), Options::default()).context("the switch")?;
     let (began, mut again) = (Instant::now(), 0);
     if role == "send" {
         for n in 1..=count {
@@ -65,7 +67,9 @@ fn main() -> Result<()> {
                 send(&mut guest, &sent);
                 done(&mut guest, len)?;
                 let until = Instant::now() + AGAIN;
-                let answers = std::iter::from_fn(|| guest.wait(0, until.saturating_duration_since(Instant::now())));
+                let answers = std::iter::from_fn(|| {
+                    guest.wait(0, until.saturating_duration_since(Instant::now()))
+                });
                 if answers.into_iter().any(|got| number(&got) == Some(n)) {
                     break;
                 }

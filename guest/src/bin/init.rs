@@ -20,7 +20,13 @@ fn main() {
         eprintln!("ginnel-guest-init is the first process of a test guest, and nothing else");
         std::process::exit(2);
     }
-    for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run"), ("tmpfs", "/tmp")] {
+    for (kind, place) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/run"),
+        ("tmpfs", "/tmp"),
+    ] {
         mount(kind, place);
     }
     for place in ["/dev/shm", "/dev/pts"] {
@@ -42,7 +48,8 @@ fn mount(kind: &str, place: &str) {
     let name = |text: &str| std::ffi::CString::new(text).unwrap_or_default();
     let (kind, place) = (name(kind), name(place));
     // SAFETY: terminated strings; no data.
-    let done = unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+    let done =
+        unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     if done != 0 {
         println!("ginnel-guest: mount {place:?}: {}", std::io::Error::last_os_error());
     }
@@ -58,12 +65,18 @@ fn allow_descriptors() {
 }
 
 fn load_modules() {
-    let mut files: Vec<_> = fs::read_dir("/modules").into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut files: Vec<_> = fs::read_dir("/modules")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     files.sort();
     for file in files {
         let opened = File::open(&file).expect("a module can be read");
         // SAFETY: the parameters are a terminated string; the kernel reads the file itself.
-        let done = unsafe { libc::syscall(libc::SYS_finit_module, opened.as_raw_fd(), c"".as_ptr(), 0) };
+        let done =
+            unsafe { libc::syscall(libc::SYS_finit_module, opened.as_raw_fd(), c"".as_ptr(), 0) };
         if done != 0 {
             println!("ginnel-guest: {}: {}", file.display(), std::io::Error::last_os_error());
         }
@@ -86,15 +99,17 @@ fn serve() -> ! {
     let name = loop {
         let ports = fs::read_dir("/dev").into_iter().flatten().flatten();
         // The first port; another one of the machine is for its programs.
-        let is_first =
-            |path: &std::path::PathBuf| path.to_string_lossy().contains("/vport") && path.to_string_lossy().ends_with("p1");
+        let is_first = |path: &std::path::PathBuf| {
+            path.to_string_lossy().contains("/vport") && path.to_string_lossy().ends_with("p1")
+        };
         let found = ports.map(|entry| entry.path()).find(is_first);
         if let Some(found) = found {
             break found;
         }
         sleep(Duration::from_millis(10));
     };
-    let port = OpenOptions::new().read(true).write(true).open(&name).expect("the agent's port opens");
+    let port =
+        OpenOptions::new().read(true).write(true).open(&name).expect("the agent's port opens");
     let mut input = BufReader::new(port.try_clone().expect("a descriptor"));
     let port: Port = Arc::new(Mutex::new(port));
     println!("ginnel-guest: ready");
@@ -135,7 +150,8 @@ fn request(port: &Port, line: &str, input: &mut impl Read) {
         "put" => {
             let path = words.next().unwrap_or("/nowhere");
             let mode = u32::try_from(first).unwrap_or(0o600);
-            let done = fs::write(path, &body).and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
+            let done = fs::write(path, &body)
+                .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
             match done {
                 Ok(()) => answer(&port, &id, 0, b"", b""),
                 Err(error) => answer(&port, &id, 1, b"", error.to_string().as_bytes()),
@@ -157,11 +173,21 @@ fn answer(port: &Port, id: &str, status: i32, out: &[u8], err: &[u8]) {
 /// goes through files.
 fn run(id: &str, script: &[u8], limit: Duration) -> (i32, Vec<u8>, Vec<u8>) {
     let names = [format!("/tmp/.{id}.out"), format!("/tmp/.{id}.err")];
-    let stream = |name: &String| File::create(name).map(Stdio::from).unwrap_or_else(|_| Stdio::null());
+    let stream =
+        |name: &String| File::create(name).map(Stdio::from).unwrap_or_else(|_| Stdio::null());
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(String::from_utf8_lossy(script).into_owned());
-    command.env("PATH", "/usr/bin:/usr/sbin:/bin:/sbin").env("HOME", "/root").current_dir("/root").process_group(0);
-    let mut child = match command.stdin(Stdio::null()).stdout(stream(&names[0])).stderr(stream(&names[1])).spawn() {
+    command
+        .env("PATH", "/usr/bin:/usr/sbin:/bin:/sbin")
+        .env("HOME", "/root")
+        .current_dir("/root")
+        .process_group(0);
+    let mut child = match command
+        .stdin(Stdio::null())
+        .stdout(stream(&names[0]))
+        .stderr(stream(&names[1]))
+        .spawn()
+    {
         Ok(child) => child,
         Err(error) => return (126, Vec::new(), error.to_string().into_bytes()),
     };
@@ -173,7 +199,12 @@ fn run(id: &str, script: &[u8], limit: Duration) -> (i32, Vec<u8>, Vec<u8>) {
             if Instant::now() >= until {
                 // SAFETY: touches no memory; the group's leader has not been waited for, so the
                 // number is still its own.
-                unsafe { libc::kill(-libc::pid_t::try_from(group).unwrap_or(libc::pid_t::MAX), libc::SIGKILL) };
+                unsafe {
+                    libc::kill(
+                        -libc::pid_t::try_from(group).unwrap_or(libc::pid_t::MAX),
+                        libc::SIGKILL,
+                    )
+                };
                 return true;
             }
             std::thread::park_timeout(Duration::from_millis(100));
@@ -184,7 +215,9 @@ fn run(id: &str, script: &[u8], limit: Duration) -> (i32, Vec<u8>, Vec<u8>) {
     ended.store(true, Ordering::Relaxed);
     watch.thread().unpark();
     let late = watch.join().unwrap_or(false);
-    let code = status.map_or(127, |status| status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(127));
+    let code = status.map_or(127, |status| {
+        status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(127)
+    });
     let read = |name: &String| {
         let mut bytes = Vec::new();
         let _ = File::open(name).and_then(|file| file.take(MOST).read_to_end(&mut bytes));

@@ -31,7 +31,9 @@ impl Guest {
     /// # Errors
     /// With QEMU's words.
     pub fn monitor(&mut self, text: &str) -> Result<String> {
-        let said = self.qmp(json!({"execute": "human-monitor-command", "arguments": {"command-line": text}}))?;
+        let said = self.qmp(
+            json!({"execute": "human-monitor-command", "arguments": {"command-line": text}}),
+        )?;
         Ok(said.as_str().unwrap_or_default().to_owned())
     }
 
@@ -59,7 +61,8 @@ impl Guest {
     pub fn plug(&mut self, options: &[String]) -> Result<()> {
         let value = |of: &str, key: &str| {
             let text = options.iter().find(|option| option.starts_with(of))?;
-            text.split(',').find_map(|part| part.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+            text.split(',')
+                .find_map(|part| part.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
         };
         let chardev = value("socket,", "id").context("a chardev")?;
         let path = value("socket,", "path").context("its path")?;
@@ -70,7 +73,9 @@ impl Guest {
             // Busy until the device that had it is gone altogether, which is a little later than
             // that it is not to be seen any more.
             let _ = self.qmp(json!({"execute": "chardev-remove", "arguments": {"id": chardev}}));
-            match self.qmp(json!({"execute": "chardev-add", "arguments": {"id": chardev, "backend": backend}})) {
+            match self.qmp(
+                json!({"execute": "chardev-add", "arguments": {"id": chardev, "backend": backend}}),
+            ) {
                 Ok(_) => break,
                 Err(error) if Instant::now() > until => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),

@@ -14,25 +14,53 @@ use std::time::{Duration, Instant};
 
 /// `programs/NAME.c`, compiled for the host and so for its guests.
 pub fn program(directory: &Path, name: &str) -> Vec<u8> {
-    compiled(directory, name, &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c")))
+    compiled(
+        directory,
+        name,
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c")),
+    )
 }
 
 /// The same for a program of the tests of System V objects.
 fn program_of_sysv(directory: &Path, name: &str) -> Vec<u8> {
-    compiled(directory, name, &Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../crates/sysv/tests/programs/{name}.c")))
+    compiled(
+        directory,
+        name,
+        &Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("../crates/sysv/tests/programs/{name}.c")),
+    )
 }
 
 /// The same for a program of the tests on one kernel.
 pub fn program_of_one_kernel(directory: &Path, name: &str) -> Vec<u8> {
-    compiled(directory, name, &Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/programs/{name}/{name}.c")))
+    compiled(
+        directory,
+        name,
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/programs/{name}/{name}.c")),
+    )
 }
 
 fn compiled(directory: &Path, name: &str, source: &Path) -> Vec<u8> {
     let to = directory.join(name);
     let mut compiler = Command::new("cc");
-    compiler.args(["-D_GNU_SOURCE", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]);
+    compiler.args([
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-g",
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-I",
+    ]);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    compiler.arg(here.join("../driver")).arg("-I").arg(here.join("../tests/programs/include")).arg("-o").arg(&to).arg(source);
+    compiler
+        .arg(here.join("../driver"))
+        .arg("-I")
+        .arg(here.join("../tests/programs/include"))
+        .arg("-o")
+        .arg(&to)
+        .arg(source);
     assert!(compiler.status().expect("cc").success(), "{} does not compile", source.display());
     std::fs::read(&to).expect("compiled")
 }
@@ -63,7 +91,9 @@ impl Lab {
         let daemon = Daemon::start(directory.path(), config, true).expect("ginneld");
         let switch = Switch::new(directory.path()).expect("a switch");
         let file = |name: &str, program| (format!("/root/{name}"), 0o755, program);
-        let mut compiled = ["pingpong", "device", "sysv"].map(|name| file(name, program(directory.path(), name))).to_vec();
+        let mut compiled = ["pingpong", "device", "sysv"]
+            .map(|name| file(name, program(directory.path(), name)))
+            .to_vec();
         compiled.push(file("lives", program_of_sysv(directory.path(), "lives")));
         let spec = |slot: u16, segment: &str| Spec {
             programs: programs.iter().map(|&name| name.to_owned()).collect(),
@@ -76,8 +106,10 @@ impl Lab {
         };
         // One more than are booted now.
         let slots = segments.iter().chain(segments.last());
-        let specs: Vec<Spec> = (1..).zip(slots).map(|(slot, segment)| spec(slot, segment)).collect();
-        let guests = Guest::boot_all(&kernel, directory.path(), &specs[..segments.len()]).expect("they boot");
+        let specs: Vec<Spec> =
+            (1..).zip(slots).map(|(slot, segment)| spec(slot, segment)).collect();
+        let guests = Guest::boot_all(&kernel, directory.path(), &specs[..segments.len()])
+            .expect("they boot");
         Self { guests, daemon, switch, directory, kernel, specs }
     }
 
@@ -86,7 +118,11 @@ impl Lab {
     pub fn host(&self) -> Option<Host> {
         match Host::plug_in(&self.switch, self.directory.path(), "10.77.0.100/24") {
             Ok(host) => {
-                std::fs::copy(self.directory.path().join("pingpong"), host.directory().join("pingpong")).expect("copied");
+                std::fs::copy(
+                    self.directory.path().join("pingpong"),
+                    host.directory().join("pingpong"),
+                )
+                .expect("copied");
                 Some(host)
             }
             Err(error) => {
@@ -111,12 +147,15 @@ impl Lab {
 
     /// Boots a machine anew that was killed, 0 being the first.
     pub fn boot_again(&mut self, which: usize) {
-        self.guests[which] = Guest::boot(&self.kernel, self.directory.path(), &self.specs[which]).expect("it boots");
+        self.guests[which] =
+            Guest::boot(&self.kernel, self.directory.path(), &self.specs[which]).expect("it boots");
     }
 
     /// Moves a machine into another QEMU, 0 being the first.
     pub fn migrate(&mut self, which: usize) {
-        self.guests[which].migrate(&self.kernel, self.directory.path(), &self.specs[which]).expect("it moves");
+        self.guests[which]
+            .migrate(&self.kernel, self.directory.path(), &self.specs[which])
+            .expect("it moves");
     }
 
     /// Takes the segment's device and its chardev out of a machine.
@@ -126,7 +165,9 @@ impl Lab {
         // QEMU lets go of the device a moment later.
         let remove = json!({"execute": "chardev-remove", "arguments": {"id": "ginnel-t"}});
         let mut said = String::new();
-        wait("a free slot", || guest.qmp(remove.clone()).map_err(|error| said = error.to_string()).ok());
+        wait("a free slot", || {
+            guest.qmp(remove.clone()).map_err(|error| said = error.to_string()).ok()
+        });
     }
 
     /// Puts it in again.
@@ -175,7 +216,11 @@ pub fn wait_for_ring(guest: &Guest, counter: &str) {
 /// Sums of the counters that the processes of a guest reported when they ended.
 pub fn reported(guest: &Guest, counter: &str) -> u64 {
     let text = guest.sh("cat /root/report 2>/dev/null || true");
-    text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)).sum()
+    text.lines()
+        .map(|line| {
+            serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)
+        })
+        .sum()
 }
 
 /// Ticks that a guest's programs have used, kernel and user time, and those that its processor was
@@ -183,7 +228,8 @@ pub fn reported(guest: &Guest, counter: &str) -> u64 {
 pub fn busy(guest: &Guest) -> u64 {
     let stat = guest.sh("head -1 /proc/stat");
     // "cpu user nice system idle iowait irq softirq …", hundredths of a second.
-    let fields: Vec<u64> = stat.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    let fields: Vec<u64> =
+        stat.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
     fields.iter().sum::<u64>() - fields[3] - fields[4]
 }
 

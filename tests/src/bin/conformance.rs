@@ -52,12 +52,20 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool> {
     for name in &args.only {
         let names = ALL.map(|(name, ..)| name);
-        ensure!(names.contains(&name.as_str()), "no suite {name:?}; there are: {}", names.join(", "));
+        ensure!(
+            names.contains(&name.as_str()),
+            "no suite {name:?}; there are: {}",
+            names.join(", ")
+        );
     }
-    let base = args.base.clone().unwrap_or_else(|| ginnel_tests::build::release_dir().with_file_name("conformance"));
+    let base = args
+        .base
+        .clone()
+        .unwrap_or_else(|| ginnel_tests::build::release_dir().with_file_name("conformance"));
     let way = if args.hard { Way::Hard } else { Way::Usual };
     let mut good = true;
-    let before = args.page.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    let before =
+        args.page.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
     let (mut rows, mut hard) = (Vec::new(), Vec::new());
     for (name, source, prepare) in ALL {
         let dir = base.join(name.to_lowercase().replace(' ', "-"));
@@ -70,7 +78,9 @@ fn run(args: &Args) -> Result<bool> {
                 let _ = fs::remove_file(record);
             }
             let outcome = prepare(&dir).and_then(|mut suite| {
-                suite.parts.retain(|part| args.part.as_ref().is_none_or(|text| part.name.contains(text)));
+                suite
+                    .parts
+                    .retain(|part| args.part.as_ref().is_none_or(|text| part.name.contains(text)));
                 ensure!(!suite.parts.is_empty(), "it has no such part");
                 compare(&suite, way, &|line| eprintln!("{name}: {line}"))
             });
@@ -82,7 +92,8 @@ fn run(args: &Args) -> Result<bool> {
                 }
                 Ok(outcome) => {
                     good &= is_good(name, &outcome);
-                    fs::write(record, serde_json::to_string_pretty(&outcome)?).with_context(|| record.display().to_string())?;
+                    fs::write(record, serde_json::to_string_pretty(&outcome)?)
+                        .with_context(|| record.display().to_string())?;
                 }
                 Err(error) => {
                     good = false;
@@ -90,13 +101,22 @@ fn run(args: &Args) -> Result<bool> {
                 }
             }
         }
-        rows.push((name, source, read(&usual).map(Said::Outcome).or_else(|| Said::before(&before, name))));
-        hard.push((name, source, read(&hardly).map(Said::Outcome).or_else(|| Said::before_hard(&before, name))));
+        rows.push((
+            name,
+            source,
+            read(&usual).map(Said::Outcome).or_else(|| Said::before(&before, name)),
+        ));
+        hard.push((
+            name,
+            source,
+            read(&hardly).map(Said::Outcome).or_else(|| Said::before_hard(&before, name)),
+        ));
     }
     if args.part.is_none() {
         println!("{}", page::table(if args.hard { &hard } else { &rows }));
         if let Some(path) = &args.page {
-            fs::write(path, page::page(&rows, &hard)).with_context(|| path.display().to_string())?;
+            fs::write(path, page::page(&rows, &hard))
+                .with_context(|| path.display().to_string())?;
             println!("written: {}", path.display());
         }
     }

@@ -166,7 +166,13 @@ fn publish<'a>(segment: &'a Segment, entry: Entry<'a>) -> Option<Grip<'a>> {
     if !entry.step(state::PUBLISHED, state::WRITING) {
         return None;
     }
-    let mirrored = Tuple { label, local: remote, local_port: remote_port, remote: local, remote_port: local_port };
+    let mirrored = Tuple {
+        label,
+        local: remote,
+        local_port: remote_port,
+        remote: local,
+        remote_port: local_port,
+    };
     let met = rendezvous::meet(segment, &mirrored, NONCE, owner);
     entry.free();
     let Found::Published(own) = met else { return None };
@@ -206,17 +212,30 @@ impl<'a> Grip<'a> {
 
     /// Everything that the agreement wants, and the guess in place of a proof; until the member
     /// leaves, or, where it believes, until the time is over.
-    fn press(mut self, lie: (Guess, &Tuple), until: Instant, shown: &mut Vec<Shown>, loot: &mut Loot) {
+    fn press(
+        mut self,
+        lie: (Guess, &Tuple),
+        until: Instant,
+        shown: &mut Vec<Shown>,
+        loot: &mut Loot,
+    ) {
         let (channel, mine, theirs) = (self.channel, self.mine, 1 - self.mine);
         let (earlier, mut began) = (shown.len(), Instant::now());
         let (mut counted, mut agreed) = (false, false);
-        let gone = || channel.was_left(theirs) || channel.has_ended(theirs) || channel.released().load(SeqCst) & 1 << theirs != 0;
+        let gone = || {
+            channel.was_left(theirs)
+                || channel.has_ended(theirs)
+                || channel.released().load(SeqCst) & 1 << theirs != 0
+        };
         while Instant::now() < until && !gone() && (agreed || began.elapsed() < PATIENCE) {
             if let Some(share) = channel.share(theirs).filter(|_| shown.len() == earlier) {
                 shown.push((share, 0));
                 loot.proofs += 1;
             }
-            if shown.len() > earlier && began.elapsed() > WITHOUT_PROOF && channel.proof(mine).load(Relaxed) == 0 {
+            if shown.len() > earlier
+                && began.elapsed() > WITHOUT_PROOF
+                && channel.proof(mine).load(Relaxed) == 0
+            {
                 self.prove_wrongly(lie, &shown[..earlier]);
                 began = Instant::now();
                 let tag = channel.proof(theirs).load(Relaxed);
@@ -244,11 +263,19 @@ impl<'a> Grip<'a> {
         let Some(share) = channel.share(theirs) else { return };
         let nonces = [0, 1].map(|side| channel.nonce(side).load(Relaxed));
         let Tuple { label, local, local_port, remote, remote_port } = *victim;
-        let tuple = Tuple { label, local: remote, local_port: remote_port, remote: local, remote_port: local_port };
+        let tuple = Tuple {
+            label,
+            local: remote,
+            local_port: remote_port,
+            remote: local,
+            remote_port: local_port,
+        };
         let claim = Claim { side: mine, connected: false, nonces, tuple };
         let begun = exchange::begin(sys::random_u64() | 1, &claim);
         let (own, tag) = match guess {
-            Guess::Random => (begun.share, exchange::finish(&begun, &share, &claim).map_or(1, |tags| tags.own)),
+            Guess::Random => {
+                (begun.share, exchange::finish(&begun, &share, &claim).map_or(1, |tags| tags.own))
+            }
             Guess::Copied => (share, 0),
             Guess::Replayed => earlier.last().copied().unwrap_or((begun.share, 1)),
             Guess::Empty => ([0; exchange::SHARE], 1),
@@ -269,7 +296,10 @@ impl<'a> Grip<'a> {
         let sent = channel.snapshot_sent(theirs).load(Relaxed);
         let arrived = channel.snapshot_arrived(theirs).load(Relaxed);
         let scales = channel.snapshot_scales(theirs).load(Relaxed);
-        if sequence == 0 || sequence & 1 == 1 || channel.snapshot_sequence(theirs).load(SeqCst) != sequence {
+        if sequence == 0
+            || sequence & 1 == 1
+            || channel.snapshot_sequence(theirs).load(SeqCst) != sequence
+        {
             return sequence != 0;
         }
         let own = channel.snapshot_sequence(mine);
@@ -291,7 +321,8 @@ impl<'a> Grip<'a> {
         }
         direction.ack().store(epoch, SeqCst);
         let (offset, size) = place(direction);
-        let stolen: Vec<u8> = (self.read..tail).map(|at| self.byte(offset + at % size).0).take(64).collect();
+        let stolen: Vec<u8> =
+            (self.read..tail).map(|at| self.byte(offset + at % size).0).take(64).collect();
         eprintln!("stolen: {}", String::from_utf8_lossy(&stolen));
         loot.stolen += tail - self.read;
         self.read = tail;

@@ -23,7 +23,9 @@ fn secret(device: &Path, stream: &TcpStream, side: u8, connected: bool) -> u64 {
     let (remote, remote_port) = address(stream.peer_addr().expect("connected"));
     let tuple = Tuple { label: 0, local, local_port, remote, remote_port };
     let claim = Claim { side, connected, nonces: [0x0123_4567_89ab_cdef, 42], tuple };
-    let by_driver = Prover::Driver(-1, device).secret(stream.as_raw_fd(), false, &claim).expect("the driver reads");
+    let by_driver = Prover::Driver(-1, device)
+        .secret(stream.as_raw_fd(), false, &claim)
+        .expect("the driver reads");
     let file = std::fs::File::open(device).expect("a device");
     let raw = device::secret(file.as_raw_fd(), stream.as_raw_fd(), side, connected, claim.nonces);
     assert_eq!(raw, Ok(by_driver), "it was the driver");
@@ -37,14 +39,18 @@ fn main() {
     let device = Path::new(&device);
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(host).expect("a port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (mut server, _) = listener.accept().expect("accepted");
         for round in 0..3 {
             let (one, two) = (secret(device, &client, 0, true), secret(device, &server, 1, false));
             assert_eq!(one, two, "{host}, round {round}");
             let mut bytes = [0; 1000];
             client.write_all(&bytes).and_then(|()| server.read_exact(&mut bytes)).expect("there");
-            server.write_all(&bytes[..10]).and_then(|()| client.read_exact(&mut bytes[..10])).expect("and back");
+            server
+                .write_all(&bytes[..10])
+                .and_then(|()| client.read_exact(&mut bytes[..10]))
+                .expect("and back");
         }
     }
     println!("the same");

@@ -20,8 +20,12 @@ fn main() {
         let number = || value.as_deref().and_then(|v| v.parse().ok());
         match (flag.as_str(), &value) {
             ("--seconds", Some(_)) if number().is_some() => seconds = number().unwrap_or(60),
-            ("--seed", Some(_)) if number().is_some() => (seed, fixed) = (number().unwrap_or(seed), true),
-            ("--workers", Some(_)) if number().is_some_and(|n| (1..=64).contains(&n)) => workers = number().map_or(2, |n| n as u32),
+            ("--seed", Some(_)) if number().is_some() => {
+                (seed, fixed) = (number().unwrap_or(seed), true)
+            }
+            ("--workers", Some(_)) if number().is_some_and(|n| (1..=64).contains(&n)) => {
+                workers = number().map_or(2, |n| n as u32)
+            }
             ("--only", Some(name)) => only.clone_from(name),
             _ => {
                 eprintln!("usage: switching [--seconds N] [--seed N] [--only NAME] [--workers N]");
@@ -40,8 +44,18 @@ fn main() {
             }
             // Few switches, so that much happens between them, and many.
             let chaos = format!("{seed}:{}", [2, 16][rounds % 2]);
-            let settings = settings.map(|s| s.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect());
-            let run = Run { name, place, settings, splice: rounds % 4 == 3, seconds: each, workers, seed };
+            let settings = settings.map(|s| {
+                s.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect()
+            });
+            let run = Run {
+                name,
+                place,
+                settings,
+                splice: rounds % 4 == 3,
+                seconds: each,
+                workers,
+                seed,
+            };
             println!("{name}: seed {seed}");
             if let Some((summary, report)) = run.go() {
                 println!("{}", line(name, &summary, &report));
@@ -67,12 +81,25 @@ fn configurations() -> [(&'static str, Place, Settings); 12] {
         ("fifo", Place::Loopback, Some(&[])),
         ("fifo-chaos", Place::Loopback, Some(&[("GINNEL_CHAOS", "SEED")])),
         ("tokens", Place::Loopback, Some(&[("GINNEL_TOKENS", "1")])),
-        ("tokens-chaos", Place::Loopback, Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED")])),
-        ("tiny-rings", Place::Loopback6, Some(&[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")])),
+        (
+            "tokens-chaos",
+            Place::Loopback,
+            Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED")]),
+        ),
+        (
+            "tiny-rings",
+            Place::Loopback6,
+            Some(&[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
+        ),
         (
             "tiny-rings-tokens-chaos",
             Place::Loopback,
-            Some(&[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED")]),
+            Some(&[
+                ("GINNEL_RING", "4096"),
+                ("GINNEL_RING_MAX", "4096"),
+                ("GINNEL_TOKENS", "1"),
+                ("GINNEL_CHAOS", "SEED"),
+            ]),
         ),
         ("threads-chaos", Place::Threads, Some(&[("GINNEL_CHAOS", "SEED")])),
         ("threads-tokens", Place::Threads, Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")])),

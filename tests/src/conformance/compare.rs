@@ -121,7 +121,12 @@ impl Way {
     fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Usual => &[],
-            Self::Hard => &[("GINNEL_TOKENS", "1"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_SPIN", "0")],
+            Self::Hard => &[
+                ("GINNEL_TOKENS", "1"),
+                ("GINNEL_RING", "4096"),
+                ("GINNEL_RING_MAX", "4096"),
+                ("GINNEL_SPIN", "0"),
+            ],
         }
     }
 }
@@ -174,8 +179,12 @@ impl Bytes {
 /// # Panics
 /// When a stand cannot be made.
 pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
-    let mut outcome =
-        Outcome { version: suite.version.clone(), made: made::describe(), remarks: suite.remarks.clone(), ..Outcome::default() };
+    let mut outcome = Outcome {
+        version: suite.version.clone(),
+        made: made::describe(),
+        remarks: suite.remarks.clone(),
+        ..Outcome::default()
+    };
     let mut bytes = Bytes::default();
     for part in &suite.parts {
         let mut plain = run(part, None)?;
@@ -203,7 +212,8 @@ pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
             plain.seconds,
             ours.seconds
         ));
-        let names: BTreeMap<&String, ()> = plain.verdicts.keys().chain(ours.verdicts.keys()).map(|name| (name, ())).collect();
+        let names: BTreeMap<&String, ()> =
+            plain.verdicts.keys().chain(ours.verdicts.keys()).map(|name| (name, ())).collect();
         outcome.tests += names.len();
         outcome.parts.push(PartRecord {
             name: part.name.clone(),
@@ -213,11 +223,15 @@ pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
             plain_seconds: plain.seconds,
             our_seconds: ours.seconds,
         });
-        let ended = |wanted| names.keys().filter(|name| verdict(&plain.verdicts, name) == wanted).count();
+        let ended =
+            |wanted| names.keys().filter(|name| verdict(&plain.verdicts, name) == wanted).count();
         outcome.passed += ended(Verdict::Passed);
         outcome.failed += ended(Verdict::Failed);
-        let differ: Vec<String> =
-            names.into_keys().filter(|name| verdict(&plain.verdicts, name) != verdict(&ours.verdicts, name)).cloned().collect();
+        let differ: Vec<String> = names
+            .into_keys()
+            .filter(|name| verdict(&plain.verdicts, name) != verdict(&ours.verdicts, name))
+            .cloned()
+            .collect();
         if differ.is_empty() {
             continue;
         }
@@ -247,7 +261,9 @@ pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
                 }
             }
             let passed = |pick: fn(&(Run, Run)) -> &Run| {
-                runs.iter().filter(|run| verdict(&pick(run).verdicts, name) == Verdict::Passed).count()
+                runs.iter()
+                    .filter(|run| verdict(&pick(run).verdicts, name) == Verdict::Passed)
+                    .count()
             };
             outcome.unsteady.push(TestRecord {
                 name: format!("{}: {name}", part.name),
@@ -256,10 +272,16 @@ pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
                 ours: passed(|run| &run.1),
             });
         }
-        let failed = worse.and_then(|name| runs.iter().find(|(_, ours)| verdict(&ours.verdicts, name) != Verdict::Passed));
+        let failed = worse.and_then(|name| {
+            runs.iter().find(|(_, ours)| verdict(&ours.verdicts, name) != Verdict::Passed)
+        });
         if let Some((_, ours)) = failed {
             let last = &ours.text.as_bytes()[ours.text.len().saturating_sub(TOLD)..];
-            progress(&format!("{}: what the first such run printed at last:\n{}", part.name, String::from_utf8_lossy(last)));
+            progress(&format!(
+                "{}: what the first such run printed at last:\n{}",
+                part.name,
+                String::from_utf8_lossy(last)
+            ));
         }
     }
     outcome.ring_bytes = bytes.ring_in;
@@ -279,7 +301,9 @@ fn standing(runs: &[(Run, Run)], name: &str) -> Standing {
     };
     let plain = |wanted| count(|run| &run.0.verdicts, wanted);
     let ours = |wanted| count(|run| &run.1.verdicts, wanted);
-    match (ours(Verdict::Failed), ours(Verdict::Skipped)).cmp(&(plain(Verdict::Failed), plain(Verdict::Skipped))) {
+    match (ours(Verdict::Failed), ours(Verdict::Skipped))
+        .cmp(&(plain(Verdict::Failed), plain(Verdict::Skipped)))
+    {
         std::cmp::Ordering::Less => Standing::Better,
         std::cmp::Ordering::Equal => Standing::Same,
         std::cmp::Ordering::Greater => Standing::Worse,
@@ -290,12 +314,15 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     let plain = Stand::plain("conformance").limit(part.limit);
     let results = plain.dir().join("results");
     // On disk: some need hundreds of megabytes.
-    let temporary = tempfile::Builder::new().prefix("ginnel-conformance-").tempdir().context("a folder")?;
+    let temporary =
+        tempfile::Builder::new().prefix("ginnel-conformance-").tempdir().context("a folder")?;
     let temporary = temporary.path();
     // Where another user may read it, wherever the build lies; beside it, what loads static programs
     // in Go.
     let shim = plain.dir().join("libginnel_shim.so");
-    for (file, at) in [(build::shim(), shim.clone()), (build::go_loader(), plain.dir().join("ginnel-go-loader"))] {
+    for (file, at) in
+        [(build::shim(), shim.clone()), (build::go_loader(), plain.dir().join("ginnel-go-loader"))]
+    {
         std::fs::copy(&file, &at).with_context(|| file.display().to_string())?;
     }
     let shim = shim.to_string_lossy();
@@ -313,8 +340,23 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
         }
         // A network of its own, so that no service's port is in the way; and a host name, which one
         // suite sets.
-        wrapper.extend(["unshare", "--net", "--uts", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
-        wrapper.extend(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig", "TERM"]);
+        wrapper.extend([
+            "unshare",
+            "--net",
+            "--uts",
+            "sh",
+            "-c",
+            "ip link set lo up && exec \"$@\"",
+            "sh",
+        ]);
+        wrapper.extend([
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--pdeathsig",
+            "TERM",
+        ]);
     } else {
         wrapper.extend(["setpriv", "--pdeathsig", "TERM"]);
     }
@@ -323,7 +365,11 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     let mut command = stand.command_behind(&wrapper, program);
     command.args(args.iter().map(|arg| arg.replace(RESULTS, &results_name)));
     command.current_dir(part.dir.as_deref().unwrap_or(temporary));
-    command.env("HOME", temporary).env("TMPDIR", temporary).env("LC_ALL", "C.UTF-8").env_remove("CI");
+    command
+        .env("HOME", temporary)
+        .env("TMPDIR", temporary)
+        .env("LC_ALL", "C.UTF-8")
+        .env_remove("CI");
     let since = Instant::now();
     let (success, told, text) = match stand.try_run(&mut command) {
         Ok(done) => (done.success(), done.stdout.clone(), done.to_string()),
@@ -341,11 +387,17 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     }
     let report = stand.report();
     let ring = report.sum("ring_in") + report.sum("ring_out");
-    let bytes = Bytes { ring_in: report.ring_bytes(), ring, all: ring + report.sum("tcp_in") + report.sum("tcp_out") };
+    let bytes = Bytes {
+        ring_in: report.ring_bytes(),
+        ring,
+        all: ring + report.sum("tcp_in") + report.sum("tcp_out"),
+    };
     if !verdicts.is_empty() && part.least > 0 {
-        let enough = way.is_none() || bytes.share().is_some_and(|share| share * 100.0 >= f64::from(part.least));
+        let enough = way.is_none()
+            || bytes.share().is_some_and(|share| share * 100.0 >= f64::from(part.least));
         verdicts.insert(CARRIED.to_owned(), if enough { Verdict::Passed } else { Verdict::Failed });
     }
-    let version = told.lines().find_map(|line| line.strip_prefix(VERSION)).unwrap_or_default().to_owned();
+    let version =
+        told.lines().find_map(|line| line.strip_prefix(VERSION)).unwrap_or_default().to_owned();
     Ok(Run { verdicts, seconds, success, version, bytes, text })
 }

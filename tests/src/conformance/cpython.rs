@@ -59,7 +59,11 @@ fn suite(base: &Path, modules: &[&str]) -> Result<Suite> {
         Path::new(PYTHON).exists() && Path::new("/usr/lib/python3.11/test/test_socket.py").exists(),
         "libpython3.11-testsuite is not installed"
     );
-    let version = fetch::said(&mut fetch::command("dpkg-query", &["-W", "-f", "${Version}", "libpython3.11-testsuite"], base))?;
+    let version = fetch::said(&mut fetch::command(
+        "dpkg-query",
+        &["-W", "-f", "${Version}", "libpython3.11-testsuite"],
+        base,
+    ))?;
     let parts = modules.iter().map(|module| Part {
         name: (*module).to_owned(),
         // VSOCK's address here is the machine's own, whatever the namespace. -B: no .pyc files.
@@ -85,5 +89,9 @@ fn suite(base: &Path, modules: &[&str]) -> Result<Suite> {
         reader: Reader::Junit,
         least: 0,
     });
-    Ok(Suite { version: format!("3.11 (Debian {version})"), remarks: Vec::new(), parts: parts.collect() })
+    Ok(Suite {
+        version: format!("3.11 (Debian {version})"),
+        remarks: Vec::new(),
+        parts: parts.collect(),
+    })
 }

@@ -21,12 +21,16 @@ pub fn command(program: &str, args: &[&str], dir: &Path) -> Command {
 /// # Errors
 /// When it cannot be started or fails: with its last words.
 pub fn said(command: &mut Command) -> Result<String> {
-    let name =
-        format!("{} {}", command.get_program().to_string_lossy(), command.get_args().next().unwrap_or_default().to_string_lossy());
-    let done = command
-        .output()
-        .with_context(|| format!("{name} does not run (scripts/install-deps.sh conformance installs what is needed)"))?;
-    let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr));
+    let name = format!(
+        "{} {}",
+        command.get_program().to_string_lossy(),
+        command.get_args().next().unwrap_or_default().to_string_lossy()
+    );
+    let done = command.output().with_context(|| {
+        format!("{name} does not run (scripts/install-deps.sh conformance installs what is needed)")
+    })?;
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&done.stdout).into_owned(), String::from_utf8_lossy(&done.stderr));
     if !done.status.success() {
         let both = format!("{stdout}{stderr}");
         let lines: Vec<&str> = both.lines().collect();
@@ -64,7 +68,11 @@ pub struct Source {
 ///
 /// # Errors
 /// When apt knows no such package, or what `build` says.
-pub fn debian_source(package: &str, base: &Path, build: impl FnOnce(&Path) -> Result<()>) -> Result<Source> {
+pub fn debian_source(
+    package: &str,
+    base: &Path,
+    build: impl FnOnce(&Path) -> Result<()>,
+) -> Result<Source> {
     let dir = base.join("source");
     once(&dir, || {
         apt_source(package, &dir)?;
@@ -106,15 +114,22 @@ fn dir_entry(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
 fn apt_source(package: &str, dir: &Path) -> Result<()> {
     let targets = said(&mut command(
         "apt-get",
-        &["indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)", "Created-By: Packages"],
+        &[
+            "indextargets",
+            "--format",
+            "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)",
+            "Created-By: Packages",
+        ],
         dir,
     ))?;
     let mut lines: Vec<String> = targets
         .lines()
         .filter_map(|line| {
             let mut fields = line.split('|');
-            let (uri, release, component, key) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-            let key = if key.starts_with('/') { format!("[signed-by={key}] ") } else { String::new() };
+            let (uri, release, component, key) =
+                (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+            let key =
+                if key.starts_with('/') { format!("[signed-by={key}] ") } else { String::new() };
             Some(format!("deb-src {key}{uri} {release} {component}\n"))
         })
         .collect();
@@ -131,9 +146,14 @@ fn apt_source(package: &str, dir: &Path) -> Result<()> {
         ("Dir::State::lists", "lists"),
         ("Dir::Cache", "cache"),
     ];
-    let mut options: Vec<String> = own.iter().map(|(key, name)| format!("-o{key}={}", apt.join(name).display())).collect();
+    let mut options: Vec<String> =
+        own.iter().map(|(key, name)| format!("-o{key}={}", apt.join(name).display())).collect();
     // apt's own user cannot write in here.
-    options.extend(["-oAPT::Sandbox::User=root".to_owned(), "-oAcquire::Retries=3".to_owned(), "-qq".to_owned()]);
+    options.extend([
+        "-oAPT::Sandbox::User=root".to_owned(),
+        "-oAcquire::Retries=3".to_owned(),
+        "-qq".to_owned(),
+    ]);
     for words in [&["update"][..], &["source", package]] {
         said(command("apt-get", words, dir).args(&options))?;
     }

@@ -15,7 +15,8 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     let program = base.join("built/net.test");
     fetch::once(&base.join("built"), || {
         fetch::said(
-            fetch::command("go", &["test", "-c", "-o", "net.test", "net"], &base.join("built")).env("GOCACHE", base.join("cache")),
+            fetch::command("go", &["test", "-c", "-o", "net.test", "net"], &base.join("built"))
+                .env("GOCACHE", base.join("cache")),
         )?;
         Ok(())
     })?;

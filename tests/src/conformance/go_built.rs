@@ -49,10 +49,23 @@ pub fn build(project: &Project, base: &Path) -> Result<Vec<Built>> {
         }
         KINDS.iter().try_for_each(|(kind, flags)| {
             let built = |words: &[&str], name: &str, package: &str| {
-                fetch::said(go(&dir, words).args(*flags).arg("-o").arg(dir.join(kind).join(name)).arg(package)).map(drop)
+                fetch::said(
+                    go(&dir, words)
+                        .args(*flags)
+                        .arg("-o")
+                        .arg(dir.join(kind).join(name))
+                        .arg(package),
+                )
+                .map(drop)
             };
-            project.programs.iter().try_for_each(|(name, package)| built(&["build"], name, package))?;
-            project.tests.iter().try_for_each(|(name, package)| built(&["test", "-c"], name, package))
+            project
+                .programs
+                .iter()
+                .try_for_each(|(name, package)| built(&["build"], name, package))?;
+            project
+                .tests
+                .iter()
+                .try_for_each(|(name, package)| built(&["test", "-c"], name, package))
         })
     })?;
     Ok(KINDS.map(|(kind, _)| Built { kind, folder: dir.join(kind) }).into())
@@ -80,6 +93,11 @@ pub fn source(project: &Project, base: &Path, package: &str) -> Result<PathBuf> 
 
 fn go(dir: &Path, words: &[&str]) -> Command {
     let mut command = fetch::command("go", words, dir);
-    command.envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-buildvcs=false"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off")]);
+    command.envs([
+        ("CGO_ENABLED", "0"),
+        ("GOFLAGS", "-buildvcs=false"),
+        ("GOTOOLCHAIN", "local"),
+        ("GOWORK", "off"),
+    ]);
     command
 }

@@ -58,8 +58,10 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         }
     }
     ensure!(!parts.is_empty(), "{}", remarks.join("\n"));
-    let versions =
-        PROJECTS.iter().flat_map(|(project, _)| project.modules).map(|module| module.rsplit('/').next().unwrap_or(module));
+    let versions = PROJECTS
+        .iter()
+        .flat_map(|(project, _)| project.modules)
+        .map(|module| module.rsplit('/').next().unwrap_or(module));
     Ok(Suite { version: versions.collect::<Vec<_>>().join(", "), remarks, parts })
 }
 
@@ -71,7 +73,9 @@ fn parts_of(project: &Project, least: u8, base: &Path) -> Result<Vec<Part>> {
             let project = go_built::source(project, base, package)?;
             parts.push(Part {
                 name: format!("{name}, {}", built.kind),
-                command: [&program, "-test.v", "-test.short", "-test.timeout=8m"].map(str::to_owned).to_vec(),
+                command: [&program, "-test.v", "-test.short", "-test.timeout=8m"]
+                    .map(str::to_owned)
+                    .to_vec(),
                 dir: Some(project),
                 limit: Duration::from_secs(600),
                 reader: Reader::Go,

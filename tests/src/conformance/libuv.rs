@@ -13,7 +13,11 @@ use super::{Part, Reader, Suite, fetch};
 /// When it cannot be fetched or built.
 pub fn prepare(base: &Path) -> Result<Suite> {
     let source = fetch::debian_source("libuv1", base, |dir| {
-        fetch::said(&mut fetch::command("cmake", &["-S", ".", "-B", "built", "-DBUILD_TESTING=ON"], dir))?;
+        fetch::said(&mut fetch::command(
+            "cmake",
+            &["-S", ".", "-B", "built", "-DBUILD_TESTING=ON"],
+            dir,
+        ))?;
         fetch::said(&mut fetch::command("cmake", &["--build", "built", "-j2"], dir))?;
         Ok(())
     })?;
@@ -25,5 +29,9 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         reader: Reader::Tap,
         least: 0,
     };
-    Ok(Suite { version: format!("{} (Debian)", source.version), remarks: Vec::new(), parts: vec![part] })
+    Ok(Suite {
+        version: format!("{} (Debian)", source.version),
+        remarks: Vec::new(),
+        parts: vec![part],
+    })
 }

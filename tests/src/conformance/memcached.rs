@@ -18,7 +18,11 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     // Its tests speak TCP only where there are no Unix sockets.
     let source = fetch::debian_source("memcached", base, |dir| {
         fetch::said(&mut fetch::command("./configure", &["--disable-unix-socket"], dir))?;
-        fetch::said(&mut fetch::command("make", &["-j2", "all", "sizes", "testapp", "timedrun"], dir))?;
+        fetch::said(&mut fetch::command(
+            "make",
+            &["-j2", "all", "sizes", "testapp", "timedrun"],
+            dir,
+        ))?;
         Ok(())
     })?;
     let mut names: Vec<String> = Vec::new();
@@ -39,7 +43,9 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     });
     Ok(Suite {
         version: format!("{} (Debian)", source.version),
-        remarks: vec!["Built without Unix sockets, which its tests would use where they can.".to_owned()],
+        remarks: vec![
+            "Built without Unix sockets, which its tests would use where they can.".to_owned(),
+        ],
         parts: parts.collect(),
     })
 }

@@ -83,11 +83,23 @@ pub const ALL: [(&str, &str, Prepare); 11] = [
         netty::prepare,
     ),
     ("Go net", "the standard library's net, with cgo", go::prepare),
-    ("Go modules", "own tests of NATS, etcd and gRPC-Go, from Go's module proxy", go_modules::prepare),
+    (
+        "Go modules",
+        "own tests of NATS, etcd and gRPC-Go, from Go's module proxy",
+        go_modules::prepare,
+    ),
     ("Redis", "tests/ of Debian's source package, with Debian's server and tclsh", redis::prepare),
     ("Tornado", "the tests in its wheel, over asyncio's epoll", pypi::tornado),
-    ("Twisted", "the tests in its wheel of two protocols over sockets, over its epoll reactor", pypi::twisted),
-    (SERVERS, "real servers with their own clients, under load, results checked (tests/servers)", servers::prepare),
+    (
+        "Twisted",
+        "the tests in its wheel of two protocols over sockets, over its epoll reactor",
+        pypi::twisted,
+    ),
+    (
+        SERVERS,
+        "real servers with their own clients, under load, results checked (tests/servers)",
+        servers::prepare,
+    ),
 ];
 
 /// The source of a package on PyPI, fetched once, for its tests.
@@ -100,8 +112,13 @@ pub fn source_of(package: &str, version: &str) -> Result<PathBuf> {
     fetch::once(&source, || {
         fetch::said(&mut fetch::command("/usr/bin/python3", &["-m", "venv", "pip"], &dir))?;
         let wanted = format!("{package}=={version}");
-        let words = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package, &wanted];
-        fetch::said(&mut fetch::command(&dir.join("pip/bin/python").to_string_lossy(), &words, &dir))?;
+        let words =
+            ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package, &wanted];
+        fetch::said(&mut fetch::command(
+            &dir.join("pip/bin/python").to_string_lossy(),
+            &words,
+            &dir,
+        ))?;
         let archive = format!("{package}-{version}.tar.gz");
         fetch::said(&mut fetch::command("tar", &["-xzf", &archive], &dir))?;
         Ok(())

@@ -26,7 +26,11 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     let jars = base.join("classpath");
     fetch::once(&jars, || {
         fs::write(jars.join("pom.xml"), pom())?;
-        fetch::said(&mut fetch::command("mvn", &["-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=."], &jars))?;
+        fetch::said(&mut fetch::command(
+            "mvn",
+            &["-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=."],
+            &jars,
+        ))?;
         Ok(())
     })?;
     let path = format!("{}/*", jars.display());
@@ -58,14 +62,19 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         "Not run: the epoll transport's tests of datagrams and Unix sockets, which are never carried.",
         "Nor SocketSslEchoTest, one megabyte under TLS in 864 settings, for its time: ten minutes for each transport and way.",
     ];
-    Ok(Suite { version: VERSION.to_owned(), remarks: remarks.map(str::to_owned).into(), parts: PARTS.map(part).into() })
+    Ok(Suite {
+        version: VERSION.to_owned(),
+        remarks: remarks.map(str::to_owned).into(),
+        parts: PARTS.map(part).into(),
+    })
 }
 
 /// The tests of the epoll transport are in an archive beside its own; the code of this machine's
 /// kind in a third.
 fn pom() -> String {
     let dependency = |group, name, version, classifier: Option<&str>| {
-        let classifier = classifier.map_or_else(String::new, |name| format!("<classifier>{name}</classifier>"));
+        let classifier =
+            classifier.map_or_else(String::new, |name| format!("<classifier>{name}</classifier>"));
         format!(
             "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{classifier}</dependency>\n"
         )

@@ -28,7 +28,9 @@ impl Said {
     /// What `page` says of the suite `name`, if it says something.
     #[must_use]
     pub fn before(page: &str, name: &str) -> Option<Self> {
-        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | ")) && !line.contains("| not run |"))?;
+        let row = page.lines().find(|line| {
+            line.starts_with(&format!("| {name} | ")) && !line.contains("| not run |")
+        })?;
         let at = page.find(&format!("\n## {name}\n"))?;
         let part = page.get(at + 1..)?;
         let part = part.find("\n## ").and_then(|end| part.get(..end)).unwrap_or(part);
@@ -62,7 +64,8 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> String {
                 continue;
             }
         };
-        let Outcome { version, tests, better, worse, share, plain_seconds, our_seconds, .. } = outcome;
+        let Outcome { version, tests, better, worse, share, plain_seconds, our_seconds, .. } =
+            outcome;
         let share = percent(*share);
         let same = tests - better - worse;
         let _ = writeln!(
@@ -86,7 +89,11 @@ fn parts(outcome: &Outcome) -> String {
     }
     for part in told {
         let (share, plain, ours) = (percent(part.share), part.plain_seconds, part.our_seconds);
-        let _ = writeln!(text, "| {} | {} | {} | {share} | {plain:.0} | {ours:.0} |", part.name, part.version, part.tests);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {share} | {plain:.0} | {ours:.0} |",
+            part.name, part.version, part.tests
+        );
     }
     text
 }
@@ -141,7 +148,11 @@ pub fn page(rows: &[Row], hard: &[Row]) -> String {
             let _ = writeln!(text, "{remark}");
         }
         if !outcome.missing.is_empty() {
-            let _ = writeln!(text, "Not compared, as they told no results without Ginnel either: {}.", outcome.missing.join(", "));
+            let _ = writeln!(
+                text,
+                "Not compared, as they told no results without Ginnel either: {}.",
+                outcome.missing.join(", ")
+            );
         }
         if outcome.unsteady.is_empty() {
             text += "Every test ended the same way, both ways.\n";
@@ -150,7 +161,14 @@ pub fn page(rows: &[Row], hard: &[Row]) -> String {
         }
         text += "\nTests that did not end the same way in every run:\n\n| test | runs each way | passed plainly | passed with Ginnel |\n|---|---:|---:|---:|\n";
         for test in &outcome.unsteady {
-            let _ = writeln!(text, "| {} | {} | {} | {} |", test.name.replace('|', "\\|"), test.runs, test.plain, test.ours);
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                test.name.replace('|', "\\|"),
+                test.runs,
+                test.plain,
+                test.ours
+            );
         }
         text += &parts(outcome);
     }
@@ -184,9 +202,21 @@ mod tests {
     use super::*;
 
     fn outcome(tests: usize) -> Outcome {
-        let part =
-            PartRecord { name: "a".to_owned(), version: "a 7".to_owned(), tests, share: Some(0.25), ..PartRecord::default() };
-        Outcome { version: "1".to_owned(), made: "today".to_owned(), tests, passed: tests, parts: vec![part], ..Outcome::default() }
+        let part = PartRecord {
+            name: "a".to_owned(),
+            version: "a 7".to_owned(),
+            tests,
+            share: Some(0.25),
+            ..PartRecord::default()
+        };
+        Outcome {
+            version: "1".to_owned(),
+            made: "today".to_owned(),
+            tests,
+            passed: tests,
+            parts: vec![part],
+            ..Outcome::default()
+        }
     }
 
     #[test]
@@ -201,19 +231,45 @@ mod tests {
     #[test]
     fn what_a_page_said_of_other_suites_stays() {
         let first = page(
-            &[("one", "a", Some(Said::Outcome(outcome(3)))), ("two", "b", Some(Said::Outcome(outcome(4)))), ("three", "c", None)],
+            &[
+                ("one", "a", Some(Said::Outcome(outcome(3)))),
+                ("two", "b", Some(Said::Outcome(outcome(4)))),
+                ("three", "c", None),
+            ],
             &[("two", "b", Some(Said::Outcome(outcome(9))))],
         );
-        assert!(first.contains("Run: today.") && first.contains("| a | a 7 | 4 | 25.0 % |"), "{first}");
+        assert!(
+            first.contains("Run: today.") && first.contains("| a | a 7 | 4 | 25.0 % |"),
+            "{first}"
+        );
         let kept = |name| Said::before(&first, name);
-        let hard = |page: &str| [("one", "a", Said::before_hard(page, "one")), ("two", "b", Said::before_hard(page, "two"))];
+        let hard = |page: &str| {
+            [
+                ("one", "a", Said::before_hard(page, "one")),
+                ("two", "b", Said::before_hard(page, "two")),
+            ]
+        };
         assert!(hard(&first)[0].2.is_none() && first.contains("| two | 1 | 9 |"), "{first}");
         assert!(kept("three").is_none() && kept("tw").is_none());
         assert_eq!(
-            page(&[("one", "a", kept("one")), ("two", "b", kept("two")), ("three", "c", kept("three"))], &hard(&first)),
+            page(
+                &[
+                    ("one", "a", kept("one")),
+                    ("two", "b", kept("two")),
+                    ("three", "c", kept("three"))
+                ],
+                &hard(&first)
+            ),
             first
         );
-        let again = page(&[("one", "a", kept("one")), ("two", "b", Some(Said::Outcome(outcome(5)))), ("three", "c", None)], &[]);
+        let again = page(
+            &[
+                ("one", "a", kept("one")),
+                ("two", "b", Some(Said::Outcome(outcome(5)))),
+                ("three", "c", None),
+            ],
+            &[],
+        );
         assert!(
             again.contains("| one | 1 | 3 |")
                 && again.contains("| two | 1 | 5 |")

@@ -37,7 +37,8 @@ const OF_TWISTED: [&str; 2] = ["spread.test.test_pb", "test.test_amp"];
 /// When it cannot be fetched.
 pub fn tornado(base: &Path) -> Result<Suite> {
     let python = environment(base, &[&format!("tornado=={TORNADO}")])?;
-    let parts = OF_TORNADO.iter().map(|module| part(&python, module, &format!("tornado.test.{module}")));
+    let parts =
+        OF_TORNADO.iter().map(|module| part(&python, module, &format!("tornado.test.{module}")));
     Ok(Suite { version: format!("{TORNADO} (PyPI)"), remarks: Vec::new(), parts: parts.collect() })
 }
 
@@ -46,7 +47,10 @@ pub fn tornado(base: &Path) -> Result<Suite> {
 /// # Errors
 /// When it cannot be fetched.
 pub fn twisted(base: &Path) -> Result<Suite> {
-    let python = environment(base, &[&format!("twisted=={TWISTED}"), "pyopenssl==24.2.1", "service-identity==24.2.0"])?;
+    let python = environment(
+        base,
+        &[&format!("twisted=={TWISTED}"), "pyopenssl==24.2.1", "service-identity==24.2.0"],
+    )?;
     let parts = OF_TWISTED.iter().map(|module| part(&python, module, &format!("twisted.{module}")));
     Ok(Suite { version: format!("{TWISTED} (PyPI)"), remarks: Vec::new(), parts: parts.collect() })
 }

@@ -46,10 +46,13 @@ impl Reader {
         Ok(match self {
             Reader::Junit => {
                 let mut all = Verdicts::new();
-                for file in std::fs::read_dir(results).with_context(|| results.display().to_string())? {
+                for file in
+                    std::fs::read_dir(results).with_context(|| results.display().to_string())?
+                {
                     let path = file?.path();
                     if path.extension().is_some_and(|end| end == "xml") {
-                        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                        let text = std::fs::read_to_string(&path)
+                            .with_context(|| path.display().to_string())?;
                         all.extend(junit(&text).with_context(|| path.display().to_string())?);
                     }
                 }
@@ -71,7 +74,9 @@ fn junit(text: &str) -> Result<Verdicts> {
     let mut all = Verdicts::new();
     for case in document.descendants().filter(|node| node.has_tag_name("testcase")) {
         let name = case.attribute("name").unwrap_or("?");
-        let name = case.attribute("classname").map_or_else(|| name.to_owned(), |class| format!("{class}.{name}"));
+        let name = case
+            .attribute("classname")
+            .map_or_else(|| name.to_owned(), |class| format!("{class}.{name}"));
         let has = |what| case.children().any(|child| child.has_tag_name(what));
         let verdict = if has("failure") || has("error") {
             Verdict::Failed
@@ -107,7 +112,8 @@ fn tap(stdout: &str) -> Verdicts {
             (_, Some(rest)) => (true, rest),
             _ => continue,
         };
-        let (rest, directive) = rest.split_once(" # ").or_else(|| rest.split_once("# ")).unwrap_or((rest, ""));
+        let (rest, directive) =
+            rest.split_once(" # ").or_else(|| rest.split_once("# ")).unwrap_or((rest, ""));
         let directive = directive.to_ascii_uppercase();
         let (number, name) = rest.split_once(' ').unwrap_or((rest, ""));
         if number.parse::<u32>().is_err() {
@@ -120,9 +126,19 @@ fn tap(stdout: &str) -> Verdicts {
         };
         // A name may hold a number of bytes or a process's, or a random value, another in each run;
         // its position says which test it is.
-        let word =
-            |word: &str| if word.len() > WORD_MAX { "…".to_owned() } else { word.replace(|c: char| c.is_ascii_digit(), "#") };
-        let name = name.trim_start_matches("- ").split_whitespace().map(word).collect::<Vec<_>>().join(" ");
+        let word = |word: &str| {
+            if word.len() > WORD_MAX {
+                "…".to_owned()
+            } else {
+                word.replace(|c: char| c.is_ascii_digit(), "#")
+            }
+        };
+        let name = name
+            .trim_start_matches("- ")
+            .split_whitespace()
+            .map(word)
+            .collect::<Vec<_>>()
+            .join(" ");
         insert(&mut all, format!("{number} {name}").trim_end().to_owned(), verdict);
     }
     all
@@ -144,7 +160,11 @@ fn by_name(numbered: Verdicts) -> Verdicts {
 fn go(stdout: &str) -> Verdicts {
     let mut all = Verdicts::new();
     for line in stdout.lines() {
-        let Some((word, rest)) = line.trim_start().strip_prefix("--- ").and_then(|rest| rest.split_once(": ")) else { continue };
+        let Some((word, rest)) =
+            line.trim_start().strip_prefix("--- ").and_then(|rest| rest.split_once(": "))
+        else {
+            continue;
+        };
         let verdict = match word {
             "PASS" => Verdict::Passed,
             "SKIP" => Verdict::Skipped,
@@ -161,7 +181,11 @@ fn go(stdout: &str) -> Verdicts {
 fn libtest(stdout: &str) -> Verdicts {
     let mut all = Verdicts::new();
     for line in stdout.lines() {
-        let Some((name, end)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) else { continue };
+        let Some((name, end)) =
+            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        else {
+            continue;
+        };
         let verdict = match end.split([',', ' ']).next() {
             Some("ok") => Verdict::Passed,
             Some("ignored") => Verdict::Skipped,
@@ -176,7 +200,11 @@ fn libtest(stdout: &str) -> Verdicts {
 fn redis(stdout: &str) -> Verdicts {
     let mut all = Verdicts::new();
     for line in stdout.lines() {
-        let Some((word, rest)) = line.trim_start().strip_prefix('[').and_then(|rest| rest.split_once("]: ")) else { continue };
+        let Some((word, rest)) =
+            line.trim_start().strip_prefix('[').and_then(|rest| rest.split_once("]: "))
+        else {
+            continue;
+        };
         let (verdict, end) = match word {
             "ok" => (Verdict::Passed, " ("),
             "err" | "exception" | "timeout" => (Verdict::Failed, " in tests/"),
@@ -208,7 +236,10 @@ mod tests {
             <testcase classname="K" name="n()"><skipped>no IPv6</skipped></testcase>
             </testsuite></testsuites>"#;
         let found = junit(text).expect("XML");
-        assert_eq!(list(&found), [("K.m()", Failed), ("K.m() #2", Failed), ("K.n()", Skipped), ("a.b.c", Passed)]);
+        assert_eq!(
+            list(&found),
+            [("K.m()", Failed), ("K.m() #2", Failed), ("K.n()", Skipped), ("a.b.c", Passed)]
+        );
         assert!(junit("<a").is_err());
     }
 
@@ -216,8 +247,19 @@ mod tests {
     fn tap_lines_and_no_others() {
         let bare = "1..4\nok 1 - fork_socketpair\nnot ok 2 - tcp_ping\n# Output from process\nok 3 - udp # SKIP no IPv6\nok so far\nnot ok 4 - x # TODO later\n";
         let found = tap(bare);
-        assert_eq!(list(&found), [("1 fork_socketpair", Passed), ("2 tcp_ping", Failed), ("3 udp", Skipped), ("4 x", Passed)]);
-        assert_eq!(list(&tap("ok 1 - took 12 ms\nok\nok 2\n")), [("1 took ## ms", Passed), ("2", Passed)]);
+        assert_eq!(
+            list(&found),
+            [
+                ("1 fork_socketpair", Passed),
+                ("2 tcp_ping", Failed),
+                ("3 udp", Skipped),
+                ("4 x", Passed)
+            ]
+        );
+        assert_eq!(
+            list(&tap("ok 1 - took 12 ms\nok\nok 2\n")),
+            [("1 took ## ms", Passed), ("2", Passed)]
+        );
         let value = "X".repeat(20_000);
         assert_eq!(list(&tap(&format!("ok 1 - key is {value}\n"))), [("1 key is …", Passed)]);
     }
@@ -231,7 +273,10 @@ mod tests {
     #[test]
     fn go_with_tests_in_tests() {
         let text = "=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- SKIP: TestA/sub (1) (0.01s)\n--- FAIL: TestB (0.00s)\nPASS\n";
-        assert_eq!(list(&go(text)), [("TestA", Passed), ("TestA/sub (1)", Skipped), ("TestB", Failed)]);
+        assert_eq!(
+            list(&go(text)),
+            [("TestA", Passed), ("TestA/sub (1)", Skipped), ("TestB", Failed)]
+        );
     }
 
     #[test]
@@ -244,7 +289,12 @@ mod tests {
     fn redis_results() {
         let text = "[ok]: SET and GET (12 ms)\n[err]: LPOP (x) in tests/unit/type/list.tcl\nExpected 1\n\
                     [skip]: large (not now)\n[ok]: SET and GET (3 ms)\n[1/1 done]: unit/x (1 seconds)\n";
-        let want = [("LPOP (x)", Failed), ("SET and GET", Passed), ("SET and GET #2", Passed), ("large (not now)", Skipped)];
+        let want = [
+            ("LPOP (x)", Failed),
+            ("SET and GET", Passed),
+            ("SET and GET #2", Passed),
+            ("large (not now)", Skipped),
+        ];
         assert_eq!(list(&redis(text)), want);
     }
 }

@@ -67,14 +67,29 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     let parts = UNITS.iter().map(|unit| Part {
         name: (*unit).to_owned(),
         // Without colours.
-        command: ["env", "TERM=dumb", "tclsh", "tests/test_helper.tcl", "--clients", "1", "--single", unit]
-            .map(str::to_owned)
-            .to_vec(),
+        command: [
+            "env",
+            "TERM=dumb",
+            "tclsh",
+            "tests/test_helper.tcl",
+            "--clients",
+            "1",
+            "--single",
+            unit,
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         dir: Some(source.dir.clone()),
         limit: Duration::from_secs(900),
         reader: Reader::Redis,
         least: 0,
     });
-    let remarks = ["Chosen: the files of tests in which clients, replicas or subscribers hold connections.".to_owned()];
-    Ok(Suite { version: format!("{} (Debian)", source.version), remarks: remarks.into(), parts: parts.collect() })
+    let remarks =
+        ["Chosen: the files of tests in which clients, replicas or subscribers hold connections."
+            .to_owned()];
+    Ok(Suite {
+        version: format!("{} (Debian)", source.version),
+        remarks: remarks.into(),
+        parts: parts.collect(),
+    })
 }

@@ -46,7 +46,10 @@ const IN_GO: [Project; 5] = [
     },
     Project {
         name: "nats",
-        modules: &["github.com/nats-io/nats-server/v2@v2.15.3", "github.com/nats-io/nats.go@v1.55.0"],
+        modules: &[
+            "github.com/nats-io/nats-server/v2@v2.15.3",
+            "github.com/nats-io/nats.go@v1.55.0",
+        ],
         programs: &[
             ("nats-server", "github.com/nats-io/nats-server/v2"),
             ("nats-bench", "github.com/nats-io/nats.go/examples/nats-bench"),
@@ -69,12 +72,20 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         std::fs::remove_dir_all(&folder)?;
     }
     let from = build::tests_dir().join("servers");
-    fetch::said(&mut fetch::command("cp", &["-r", &from.to_string_lossy(), &folder.to_string_lossy()], base))?;
+    fetch::said(&mut fetch::command(
+        "cp",
+        &["-r", &from.to_string_lossy(), &folder.to_string_lossy()],
+        base,
+    ))?;
     let mut scripts: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
     scripts.sort_by_key(std::fs::DirEntry::file_name);
     let (mut parts, mut remarks) = (Vec::new(), Vec::new());
     for path in scripts.into_iter().map(|entry| entry.path()) {
-        let Some(name) = path.file_stem().and_then(|name| name.to_str()).filter(|name| *name != "lib") else { continue };
+        let Some(name) =
+            path.file_stem().and_then(|name| name.to_str()).filter(|name| *name != "lib")
+        else {
+            continue;
+        };
         let script = path.to_string_lossy().into_owned();
         let Some(project) = IN_GO.iter().find(|project| project.name == name) else {
             parts.push(part(name.to_owned(), vec!["sh".to_owned(), script], 0));
@@ -83,7 +94,11 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         match go_built::build(project, base) {
             Ok(all) => parts.extend(all.into_iter().map(|built| {
                 let programs = format!("GO_PROGRAMS={}", built.folder.display());
-                part(format!("{name}, {}", built.kind), ["env", &programs, "sh", &script].map(str::to_owned).to_vec(), LEAST)
+                part(
+                    format!("{name}, {}", built.kind),
+                    ["env", &programs, "sh", &script].map(str::to_owned).to_vec(),
+                    LEAST,
+                )
             })),
             Err(error) => remarks.push(format!("Not built: {name} ({error:#}).")),
         }
@@ -103,6 +118,9 @@ fn part(name: String, command: Vec<String>, least: u8) -> Part {
 pub fn in_go(base: &Path, seconds: u32) -> Result<Suite> {
     let mut suite = prepare(base)?;
     suite.parts.retain(|part| part.least > 0);
-    suite.parts.iter_mut().for_each(|part| part.command.insert(1, format!("LOAD_SECONDS={seconds}")));
+    suite
+        .parts
+        .iter_mut()
+        .for_each(|part| part.command.insert(1, format!("LOAD_SECONDS={seconds}")));
     Ok(suite)
 }

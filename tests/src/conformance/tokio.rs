@@ -13,8 +13,20 @@ const VERSION: &str = "1.54.1";
 
 /// What tests of these names need: sockets, pipes, the driver and the runtime around it, processes,
 /// signals.
-const KINDS: [&str; 12] =
-    ["tcp_", "udp", "uds_", "unix_", "net_", "io_", "buffered", "rt_", "process_", "signal_", "task_blocking", "task_local_set"];
+const KINDS: [&str; 12] = [
+    "tcp_",
+    "udp",
+    "uds_",
+    "unix_",
+    "net_",
+    "io_",
+    "buffered",
+    "rt_",
+    "process_",
+    "signal_",
+    "task_blocking",
+    "task_local_set",
+];
 
 /// What the page says of them.
 const CHOSEN: &str = "Chosen: the tests of sockets, pipes, input and output, processes, signals and the runtime. Nearly all of their bytes are of one (tcp_stream) that fills the kernel's buffers before \
@@ -31,7 +43,9 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     let mut wanted: Vec<String> = Vec::new();
     for entry in fs::read_dir(dir.join("tests"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if let Some(name) = name.strip_suffix(".rs").filter(|name| KINDS.iter().any(|kind| name.starts_with(kind))) {
+        if let Some(name) =
+            name.strip_suffix(".rs").filter(|name| KINDS.iter().any(|kind| name.starts_with(kind)))
+        {
             // For another system; nothing is in them here.
             if !["emscripten", "wasm", "windows"].iter().any(|other| name.contains(other)) {
                 wanted.push(name.to_owned());
@@ -40,7 +54,8 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     }
     wanted.sort();
     let built = build(&cargo, base, &dir, &wanted)?;
-    let missing: Vec<&String> = wanted.iter().filter(|name| !built.iter().any(|(other, _)| other == *name)).collect();
+    let missing: Vec<&String> =
+        wanted.iter().filter(|name| !built.iter().any(|(other, _)| other == *name)).collect();
     let mut remarks = vec![CHOSEN.to_owned()];
     if !missing.is_empty() {
         remarks.push(format!(
@@ -66,12 +81,21 @@ fn crate_dir(cargo: &str, base: &Path) -> Result<PathBuf> {
     fs::write(asks.join("src/lib.rs"), "")?;
     fs::write(
         asks.join("Cargo.toml"),
-        format!("[package]\nname = \"asks\"\nedition = \"2024\"\n[dependencies]\ntokio = \"={VERSION}\"\n[workspace]\n"),
+        format!(
+            "[package]\nname = \"asks\"\nedition = \"2024\"\n[dependencies]\ntokio = \"={VERSION}\"\n[workspace]\n"
+        ),
     )?;
-    let known = fetch::said(&mut fetch::command(cargo, &["metadata", "--format-version", "1", "--quiet"], &asks))?;
+    let known = fetch::said(&mut fetch::command(
+        cargo,
+        &["metadata", "--format-version", "1", "--quiet"],
+        &asks,
+    ))?;
     let known: Value = serde_json::from_str(&known).context("cargo metadata")?;
     let packages = known["packages"].as_array().context("cargo metadata lists packages")?;
-    let tokio = packages.iter().find(|package| package["name"] == "tokio").context("tokio is among them")?;
+    let tokio = packages
+        .iter()
+        .find(|package| package["name"] == "tokio")
+        .context("tokio is among them")?;
     let manifest = tokio["manifest_path"].as_str().context("it has a manifest")?;
     Ok(Path::new(manifest).parent().context("a file has a folder")?.to_path_buf())
 }
@@ -88,7 +112,15 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 fn build(cargo: &str, base: &Path, dir: &Path, names: &[String]) -> Result<Vec<(String, String)>> {
     let mut command = fetch::command(
         cargo,
-        &["build", "--quiet", "--keep-going", "--features", "full,test-util", "--message-format", "json"],
+        &[
+            "build",
+            "--quiet",
+            "--keep-going",
+            "--features",
+            "full,test-util",
+            "--message-format",
+            "json",
+        ],
         dir,
     );
     command.args(names.iter().flat_map(|name| ["--test", name]));
@@ -99,11 +131,18 @@ fn build(cargo: &str, base: &Path, dir: &Path, names: &[String]) -> Result<Vec<(
         .lines()
         .filter_map(|line| {
             let message: Value = serde_json::from_str(line).ok()?;
-            Some((message["target"]["name"].as_str()?.to_owned(), message["executable"].as_str()?.to_owned()))
+            Some((
+                message["target"]["name"].as_str()?.to_owned(),
+                message["executable"].as_str()?.to_owned(),
+            ))
         })
         .filter(|(name, _)| names.contains(name))
         .collect();
     built.sort();
-    anyhow::ensure!(!built.is_empty(), "tokio's tests do not build: {}", String::from_utf8_lossy(&done.stderr));
+    anyhow::ensure!(
+        !built.is_empty(),
+        "tokio's tests do not build: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     Ok(built)
 }

@@ -26,8 +26,13 @@ impl Apart {
             return;
         }
         let sets = asked.sets();
-        let given = |set: u64, data: &str| asked.before().filter(|step| gives(step, set, data)).count();
-        let ambiguous = |event: &&str| event.split_once('/').is_some_and(|(_, data)| sets.iter().any(|&set| given(set, data) > 1));
+        let given =
+            |set: u64, data: &str| asked.before().filter(|step| gives(step, set, data)).count();
+        let ambiguous = |event: &&str| {
+            event
+                .split_once('/')
+                .is_some_and(|(_, data)| sets.iter().any(|&set| given(set, data) > 1))
+        };
         if events(answer).iter().any(ambiguous) {
             self.0.extend(&sets);
         }
@@ -42,15 +47,22 @@ impl Apart {
         let asked = Asked { script, at };
         if !asked.waits() {
             // Whether the set itself is ready.
-            let of_others = |answer| events(answer).into_iter().filter(|event| !self.is_of_set(event)).collect::<Vec<_>>();
+            let of_others = |answer| {
+                events(answer)
+                    .into_iter()
+                    .filter(|event| !self.is_of_set(event))
+                    .collect::<Vec<_>>()
+            };
             let asks = asked.step().contains("poll ") || asked.step().contains("select ");
             return asks && !self.0.is_empty() && of_others(plain) == of_others(carried);
         }
         let sets = asked.sets();
         // One that waits beside this step may have had some.
-        let beside = asked.step() != "collect" && asked.gone().any(|step| sets.iter().any(|set| waits_on(step, *set)));
+        let beside = asked.step() != "collect"
+            && asked.gone().any(|step| sets.iter().any(|set| waits_on(step, *set)));
         let touched = beside || sets.iter().any(|set| self.reaches(&asked, *set));
-        touched && (sorted(plain) == sorted(carried) || sets.iter().any(|set| !asked.is_level(*set)))
+        touched
+            && (sorted(plain) == sorted(carried) || sets.iter().any(|set| !asked.is_level(*set)))
     }
 
     /// Is `event`, of `poll` or `select`, one of these sets'?

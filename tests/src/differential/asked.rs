@@ -24,7 +24,9 @@ impl Asked<'_> {
 
     /// The sets that are waited on in it, or in those whose answers are collected.
     pub(super) fn sets(&self) -> Vec<u64> {
-        let set = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1)?.parse().ok();
+        let set = |step: &str| {
+            step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1)?.parse().ok()
+        };
         if self.step() != "collect" {
             return set(self.step()).into_iter().collect();
         }
@@ -33,7 +35,12 @@ impl Asked<'_> {
 
     /// The steps whose answers a `collect` has.
     pub(super) fn gone(&self) -> impl Iterator<Item = &str> {
-        let since = self.before().collect::<Vec<_>>().iter().rposition(|step| *step == "collect").map_or(0, |at| at + 1);
+        let since = self
+            .before()
+            .collect::<Vec<_>>()
+            .iter()
+            .rposition(|step| *step == "collect")
+            .map_or(0, |at| at + 1);
         self.before().skip(since).filter(|step| step.starts_with("go "))
     }
 
@@ -53,9 +60,11 @@ impl Asked<'_> {
             return self.is_edge_of_deaf(bits, data) || bits == "IN" && self.is_edge_of_inner(data);
         }
         self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
             let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
-            words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
+            words.next() == Some(data)
+                && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
         })
     }
 
@@ -69,7 +78,8 @@ impl Asked<'_> {
     /// Is it said of a set in which edges of bytes and of room were asked for?
     pub(super) fn is_edge_of_inner(&self, data: &str) -> bool {
         self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let inner = words.next().and_then(|slot| slot.parse().ok());
             let of_both = |set| self.registrations(set).any(|(_, asked)| is_both(asked));
             words.nth(1) == Some(data) && inner.is_some_and(of_both)
@@ -79,22 +89,34 @@ impl Asked<'_> {
     /// Is this the data of a set whose edges are told?
     pub(super) fn is_edge_of_set(&self, data: &str) -> bool {
         self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
-            let is_set = |slot: &str| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let is_set =
+                |slot: &str| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
             let is_inner = words.next().is_some_and(is_set);
-            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            let edge =
+                words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
             is_inner && edge && words.next() == Some(data)
         })
     }
 
     /// Is it an edge of a connection that was shut down for reading?
     pub(super) fn is_edge_of_deaf(&self, bits: &str, data: &str) -> bool {
-        let deaf: Vec<u64> = self.before().filter(|step| step.ends_with(" RD")).filter_map(|step| slot_of(step, "shut")).collect();
+        let deaf: Vec<u64> = self
+            .before()
+            .filter(|step| step.ends_with(" RD"))
+            .filter_map(|step| slot_of(step, "shut"))
+            .collect();
         let read = bits.split('|').all(|bit| matches!(bit, "IN" | "OUT" | "RDHUP"));
         read && self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
-            let of_deaf = words.next().and_then(|slot| slot.parse().ok()).is_some_and(|slot| deaf.contains(&slot));
-            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let of_deaf = words
+                .next()
+                .and_then(|slot| slot.parse().ok())
+                .is_some_and(|slot| deaf.contains(&slot));
+            let edge =
+                words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
             of_deaf && edge && words.next() == Some(data)
         })
     }
@@ -111,7 +133,8 @@ impl Asked<'_> {
             let call = words.next();
             let of = words.next().and_then(|slot| slot.parse().ok());
             let rest: Vec<&str> = words.collect();
-            let leaves = call == Some("opt") && rest == ["RCVLOWAT", "10"] || call == Some("send") && rest.last() == Some(&"OOB");
+            let leaves = call == Some("opt") && rest == ["RCVLOWAT", "10"]
+                || call == Some("send") && rest.last() == Some(&"OOB");
             leaves && of.is_some_and(|of| connection.is_some_and(|ends| ends.contains(&of)))
         };
         self.before().any(leaves)
@@ -122,15 +145,19 @@ impl Asked<'_> {
     pub(super) fn carrier(&self, event: &str) -> Carrier {
         let (bits, data) = event.split_once('/').unwrap_or((event, ""));
         // As the generator gives data: see `Generator::data`.
-        let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else { return Carrier::Either };
+        let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else {
+            return Carrier::Either;
+        };
         let mut of = Carrier::Kernel;
         for step in self.before() {
-            let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
+            let words: Vec<&str> =
+                step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
             let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
             match words.first() {
                 Some(&"tcp") if names(1) || names(2) => {
                     // One that exchanged no bytes both ways may be on TCP as yet.
-                    of = if words.last() == Some(&"both") { Carrier::Ring } else { Carrier::Either };
+                    of =
+                        if words.last() == Some(&"both") { Carrier::Ring } else { Carrier::Either };
                 }
                 Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
                 Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
@@ -138,7 +165,9 @@ impl Asked<'_> {
                 _ => {}
             }
         }
-        let ends = |step: &str| step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"));
+        let ends = |step: &str| {
+            step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"))
+        };
         let by_ring = bits == "IN" && !self.before().any(ends) && !self.may_leave_ring(slot);
         if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
     }
@@ -164,7 +193,8 @@ impl Asked<'_> {
     /// The registrations that were made in `set`, as (slot, what was asked for).
     pub(super) fn registrations(&self, set: u64) -> impl Iterator<Item = (u64, &str)> {
         self.before().filter_map(move |step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
             let of_set = words.next()?.parse() == Ok(set);
             let slot = words.next()?.parse().ok()?;
             of_set.then_some((slot, words.next().unwrap_or_default()))
@@ -178,7 +208,9 @@ impl Asked<'_> {
     /// Does `set` tell of levels alone, and of no other set?
     pub(super) fn is_level(&self, set: u64) -> bool {
         let is_set = |slot| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
-        let told_once = |asked: &str| asked.split('|').any(|event| matches!(event, "ET" | "ONESHOT" | "EXCLUSIVE"));
+        let told_once = |asked: &str| {
+            asked.split('|').any(|event| matches!(event, "ET" | "ONESHOT" | "EXCLUSIVE"))
+        };
         self.registrations(set).all(|(slot, asked)| !told_once(asked) && !is_set(slot))
     }
 }

@@ -19,7 +19,12 @@ pub struct Difference {
 /// The first difference between two runs, `None` where there is none that the rules do not allow
 /// or whose kind begins with one of `ignored`.
 #[must_use]
-pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]) -> Option<Difference> {
+pub fn compare(
+    script: &Script,
+    plain: &Said,
+    carried: &Said,
+    ignored: &[String],
+) -> Option<Difference> {
     let mut apart = super::apart::Apart::default();
     for (at, step) in script.steps.iter().enumerate() {
         let answer = |said: &Said| said.answers.get(at).cloned().unwrap_or_default();
@@ -120,7 +125,10 @@ mod tests {
         assert_eq!(kind(step, "wait 1: IN|RDHUP/1", "wait 1: IN/1"), "wait: IN for IN|RDHUP");
         assert_eq!(kind(step, "wait 2: IN/7 IN/7", "wait 1: IN/7"), "wait: IN is missing");
         assert_eq!(kind(step, "wait 0:", "wait 1: OUT/7"), "wait: OUT too many");
-        assert_eq!(kind("recv 1 5 -", "got ECONNRESET", "got EAGAIN"), "read: got EAGAIN for got ECONNRESET");
+        assert_eq!(
+            kind("recv 1 5 -", "got ECONNRESET", "got EAGAIN"),
+            "read: got EAGAIN for got ECONNRESET"
+        );
         assert_eq!(kind("read 1 5", "got 5", "got 3"), "read: got some for got some");
     }
 }

@@ -109,7 +109,9 @@ impl Generator {
         let who = match owner {
             Owner::Child => "B ",
             Owner::Both if self.forked && self.random.chance(40) => "B ",
-            _ if self.threads && self.random.chance(15) => self.random.pick(&["T ", "U "]).unwrap_or(""),
+            _ if self.threads && self.random.chance(15) => {
+                self.random.pick(&["T ", "U "]).unwrap_or("")
+            }
             _ => "",
         };
         self.steps.push(format!("{who}{step}"));
@@ -165,7 +167,8 @@ impl Generator {
 
     /// One or two threads wait while others act.
     fn beside(&mut self) {
-        let sets: Vec<u64> = self.sets.iter().filter(|s| s.1 != Owner::Child).map(|s| s.0).collect();
+        let sets: Vec<u64> =
+            self.sets.iter().filter(|s| s.1 != Owner::Child).map(|s| s.0).collect();
         let reads = self.any(|end| end.socket && end.owner != Owner::Child);
         let Some(set) = self.random.pick(&sets) else { return };
         let first = match (reads, self.random.chance(25)) {
@@ -183,7 +186,12 @@ impl Generator {
         // The threads are at work: whoever acts is the first, or the child.
         let threads = std::mem::replace(&mut self.threads, false);
         for _ in 0..self.random.within(1, 2) {
-            let kind = self.random.weigh(&[(6, Self::write as Act), (1, Self::shut), (1, Self::close), (1, Self::modify)]);
+            let kind = self.random.weigh(&[
+                (6, Self::write as Act),
+                (1, Self::shut),
+                (1, Self::close),
+                (1, Self::modify),
+            ]);
             kind(self);
         }
         (self.threads, self.receives) = (threads, None);

@@ -101,7 +101,8 @@ impl Judge {
                 return false;
             }
             let carried = self.carried.run(script);
-            let found = compare(script, &said, &carried, &self.ignored).is_some_and(|found| found.kind == kind);
+            let found = compare(script, &said, &carried, &self.ignored)
+                .is_some_and(|found| found.kind == kind);
             shown += usize::from(found);
             if shown == 2 || shown == 0 && run == 0 && !found {
                 break;

@@ -119,54 +119,79 @@ fn which_waiter(asked: &Asked, plain: &str, carried: &str) -> bool {
 }
 
 fn order_of_carriers(asked: &Asked, plain: &str, carried: &str) -> bool {
-    let by = |answer, carrier| events(answer).into_iter().filter(|event| asked.carrier(event) == carrier).collect::<Vec<_>>();
+    let by = |answer, carrier| {
+        events(answer)
+            .into_iter()
+            .filter(|event| asked.carrier(event) == carrier)
+            .collect::<Vec<_>>()
+    };
     let same = |carrier| by(plain, carrier) == by(carried, carrier);
-    asked.waits() && sorted(plain) == sorted(carried) && same(Carrier::Ring) && same(Carrier::Kernel)
+    asked.waits()
+        && sorted(plain) == sorted(carried)
+        && same(Carrier::Ring)
+        && same(Carrier::Kernel)
 }
 
 fn who_has_room(asked: &Asked, plain: &str, carried: &str) -> bool {
     let rooms = asked.rooms();
     let all = rooms.iter().sum::<usize>();
     let full = |answer| rooms.contains(&events(answer).len()) || events(answer).len() == all;
-    let differ = events(plain).into_iter().chain(events(carried)).any(|event| asked.carrier(event) != Carrier::Ring);
+    let differ = events(plain)
+        .into_iter()
+        .chain(events(carried))
+        .any(|event| asked.carrier(event) != Carrier::Ring);
     full(plain) && full(carried) && differ
 }
 
 fn room_alone(asked: &Asked, plain: &str, carried: &str) -> bool {
     let mut left = events(carried);
-    let missing = events(plain).into_iter().filter(|event| match left.iter().position(|other| other == event) {
-        Some(at) => {
-            left.remove(at);
-            false
+    let missing = events(plain).into_iter().filter(|event| {
+        match left.iter().position(|other| other == event) {
+            Some(at) => {
+                left.remove(at);
+                false
+            }
+            None => true,
         }
-        None => true,
     });
     let missing: Vec<&str> = missing.collect();
     // Of a set that is asked itself, the same decides whether it is ready.
     let asks = asked.step().contains("poll ") || asked.step().contains("select ");
-    let same = |event: &&str| asked.waits() && asked.is_edge_of_both(event) || asks && asked.is_set_of_edges_of_both(event);
+    let same = |event: &&str| {
+        asked.waits() && asked.is_edge_of_both(event)
+            || asks && asked.is_set_of_edges_of_both(event)
+    };
     left.is_empty() && !missing.is_empty() && missing.iter().all(same)
 }
 
 fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
     let told = events(plain);
     let differ = told.iter().filter(|event| !events(carried).contains(event));
-    let lone = differ.clone().count() > 0 && differ.copied().all(|event| asked.is_edge_of_both(event));
+    let lone =
+        differ.clone().count() > 0 && differ.copied().all(|event| asked.is_edge_of_both(event));
     asked.step() == "collect" && lone
 }
 
 fn inner_edge_once_more(asked: &Asked, plain: &str, carried: &str) -> bool {
     let before: Vec<&str> = asked.before().collect();
-    let had_one = |set| before.iter().rev().find(|step| waits_on(step, set)).is_some_and(|step| room_of(step) == Some(1));
+    let had_one = |set| {
+        before
+            .iter()
+            .rev()
+            .find(|step| waits_on(step, set))
+            .is_some_and(|step| room_of(step) == Some(1))
+    };
     let mut more = events(carried);
-    let all_there = events(plain).iter().all(|event| match more.iter().position(|other| other == event) {
-        Some(at) => {
-            more.remove(at);
-            true
-        }
-        None => false,
-    });
-    let is_inner = |event: &&str| event.strip_prefix("IN/").is_some_and(|data| asked.is_edge_of_set(data));
+    let all_there =
+        events(plain).iter().all(|event| match more.iter().position(|other| other == event) {
+            Some(at) => {
+                more.remove(at);
+                true
+            }
+            None => false,
+        });
+    let is_inner =
+        |event: &&str| event.strip_prefix("IN/").is_some_and(|data| asked.is_edge_of_set(data));
     let waits = asked.waits() && asked.step() != "collect" && asked.sets().into_iter().any(had_one);
     waits && all_there && !more.is_empty() && more.iter().all(is_inner)
 }
@@ -188,7 +213,8 @@ fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
             return data.parse().is_ok_and(|slot| full.contains(&slot));
         }
         asked.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let slot = words.next().and_then(|slot| slot.parse().ok());
             slot.is_some_and(|slot| full.contains(&slot)) && words.nth(1) == Some(data)
         })
@@ -196,7 +222,11 @@ fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
     let without = |answer| {
         let rest = events(answer).into_iter().filter_map(|event| {
             let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-            let kept = bits.split('|').filter(|bit| !matches!(*bit, "OUT" | "w") || !of_full(data)).collect::<Vec<_>>().join("|");
+            let kept = bits
+                .split('|')
+                .filter(|bit| !matches!(*bit, "OUT" | "w") || !of_full(data))
+                .collect::<Vec<_>>()
+                .join("|");
             (!kept.is_empty()).then(|| format!("{kept}/{data}"))
         });
         let mut rest: Vec<String> = rest.collect();
@@ -228,7 +258,10 @@ mod tests {
     #[test]
     fn rings_and_the_kernel_keep_their_own_order() {
         let step = "T wait 9 8 0";
-        assert_eq!(rule(step, "wait 2: IN/101 IN/105", "wait 2: IN/105 IN/101"), Some("order of carriers"));
+        assert_eq!(
+            rule(step, "wait 2: IN/101 IN/105", "wait 2: IN/105 IN/101"),
+            Some("order of carriers")
+        );
         assert_eq!(rule(step, "wait 2: IN/101 IN/103", "wait 2: IN/103 IN/101"), None);
         assert_eq!(rule(step, "wait 2: IN/105 IN/107", "wait 2: IN/107 IN/105"), None);
         assert_eq!(rule(step, "wait 2: IN/101 IN/105", "wait 1: IN/105"), None);
@@ -236,7 +269,8 @@ mod tests {
 
     #[test]
     fn room_comes_sooner_behind_a_full_ring_and_never_later() {
-        let script = "tcp 1 2 both\nepoll 9\nadd 9 1 IN|OUT 101\nadd 9 2 IN 102\nfill 1\nwait 9 8 0";
+        let script =
+            "tcp 1 2 both\nepoll 9\nadd 9 1 IN|OUT 101\nadd 9 2 IN 102\nfill 1\nwait 9 8 0";
         let script = Script::parse("", script);
         let rule = |plain, carried| allowed(&script, 5, plain, carried).map(|rule| rule.name);
         let room = Some("room behind a full buffer");
@@ -249,7 +283,9 @@ mod tests {
     #[test]
     fn an_inner_edge_comes_once_more_behind_a_wait_with_one_place() {
         let rule = |how: &str, room: u64, plain, carried| {
-            let script = format!("tcp 1 2 both\nepoll 9\nepoll 8\nadd 9 8 {how} 108\nadd 9 1 IN 101\nwait 9 {room} 0\nwait 9 8 0");
+            let script = format!(
+                "tcp 1 2 both\nepoll 9\nepoll 8\nadd 9 8 {how} 108\nadd 9 1 IN 101\nwait 9 {room} 0\nwait 9 8 0"
+            );
             allowed(&Script::parse("", &script), 6, plain, carried).map(|rule| rule.name)
         };
         let more = Some("an inner edge once more");
@@ -270,11 +306,13 @@ mod tests {
     /// Whether a script's last step may differ after its set told two of four events in another
     /// order.
     fn later(registered: &str, step: &str, plain: &str, carried: &str) -> bool {
-        let script = format!("tcp 1 2 both\npipe 5 6\nepoll 9\nepoll 8\n{registered}\nwait 9 1 0\n{step}");
+        let script =
+            format!("tcp 1 2 both\npipe 5 6\nepoll 9\nepoll 8\n{registered}\nwait 9 1 0\n{step}");
         let script = Script::parse("", &script);
         let mut apart = Apart::default();
         let full = script.steps.len() - 2;
-        let rule = allowed(&script, full, "wait 1: IN/105", "wait 1: IN/101").expect("a full answer");
+        let rule =
+            allowed(&script, full, "wait 1: IN/105", "wait 1: IN/101").expect("a full answer");
         apart.note(&script, full, rule);
         apart.allow(&script, full + 1, plain, carried)
     }

@@ -21,14 +21,23 @@ pub const MODES: [Mode; 6] = [
     mode("fifo", &[]),
     mode("no-spin", &[("GINNEL_SPIN", "0")]),
     mode("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
-    Mode { ring: 4096, ..mode("tiny", &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_SPIN", "0")]) },
+    Mode {
+        ring: 4096,
+        ..mode(
+            "tiny",
+            &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_SPIN", "0")],
+        )
+    },
     mode("deaf", &[("GINNEL_DEAF", "1"), ("GINNEL_SPIN", "0")]),
     mode("chaos", &[("GINNEL_CHAOS", "7:8"), ("GINNEL_SPIN", "0")]),
 ];
 
 /// Those in which none is: without the shim, which shows what plain TCP leaves open; and with the
 /// shim there, but no connection moved.
-const OTHERS: [Mode; 2] = [Mode { settings: None, ..mode("plain", &[]) }, mode("idle", &[("GINNEL_AFTER", "4000000000")])];
+const OTHERS: [Mode; 2] = [
+    Mode { settings: None, ..mode("plain", &[]) },
+    mode("idle", &[("GINNEL_AFTER", "4000000000")]),
+];
 
 /// All that have the shim.
 pub fn shimmed() -> impl Iterator<Item = Mode> {
@@ -127,7 +136,8 @@ impl Place {
             self.carried.warmed += 2 * script.warmed();
         }
         let file = self.stand.dir().join("script");
-        std::fs::write(&file, script.steps.join("\n") + "\n").expect("a stand's folder can be written");
+        std::fs::write(&file, script.steps.join("\n") + "\n")
+            .expect("a stand's folder can be written");
         let mut command = self.stand.command(build::interpreter());
         command.arg(&file).arg(SECONDS.to_string());
         match self.stand.try_run(&mut command) {

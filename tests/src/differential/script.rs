@@ -56,7 +56,8 @@ impl Script {
     /// are to be carried by then.
     #[must_use]
     pub fn warmed(&self) -> u64 {
-        self.steps.iter().filter(|step| step.starts_with("tcp ") && step.ends_with(" both")).count() as u64
+        self.steps.iter().filter(|step| step.starts_with("tcp ") && step.ends_with(" both")).count()
+            as u64
     }
 
     /// The bytes that its streams hold unread at most, so that rings which hold fewer are no use.

@@ -141,7 +141,13 @@ fn one_seed(search: &Search, seed: u64, judges: &mut Vec<Judge>, summary: &Mutex
     }
 }
 
-fn note(search: &Search, script: &Script, judge: &mut Judge, verdict: Verdict, summary: &Mutex<Summary>) {
+fn note(
+    search: &Search,
+    script: &Script,
+    judge: &mut Judge,
+    verdict: Verdict,
+    summary: &Mutex<Summary>,
+) {
     let mut all = lock(summary);
     all.runs += 1;
     let found = match verdict {
@@ -166,14 +172,20 @@ fn note(search: &Search, script: &Script, judge: &mut Judge, verdict: Verdict, s
     let step = script.steps.get(found.at).map_or("the end", String::as_str);
     if search.says {
         let name = judge.mode.name;
-        eprintln!("{} {name}: {step}\n  plain   {}\n  carried {}", script.name, found.plain, found.carried);
+        eprintln!(
+            "{} {name}: {step}\n  plain   {}\n  carried {}",
+            script.name, found.plain, found.carried
+        );
     }
     if makes_small {
         let small = minimise(judge, script, &found.kind);
         let file = write(search, &small, judge, &found.kind);
         if search.says {
             let file = file.display();
-            eprintln!("made small: {} steps; replay: differential --replay {file}", small.steps.len());
+            eprintln!(
+                "made small: {} steps; replay: differential --replay {file}",
+                small.steps.len()
+            );
         }
     }
 }
@@ -184,8 +196,11 @@ fn write(search: &Search, script: &Script, judge: &mut Judge, kind: &str) -> Pat
     let file = search.to.join(name);
     let _ = std::fs::create_dir_all(&search.to);
     let mut text = script.clone();
-    text.header = vec![format!("{}, mode: {}", script.name, judge.mode.name), format!("kind: {kind}")];
-    if let Verdict::Differs(found) | Verdict::Seldom(found) | Verdict::Open(found) = judge.judge(script) {
+    text.header =
+        vec![format!("{}, mode: {}", script.name, judge.mode.name), format!("kind: {kind}")];
+    if let Verdict::Differs(found) | Verdict::Seldom(found) | Verdict::Open(found) =
+        judge.judge(script)
+    {
         let step = script.steps.get(found.at).map_or("the end", String::as_str);
         text.header.push(step.to_owned());
         text.header.push(format!("plain:   {}", found.plain));
@@ -193,7 +208,8 @@ fn write(search: &Search, script: &Script, judge: &mut Judge, kind: &str) -> Pat
         let look = (found.carried == "HANG").then(|| judge.carried.look(script)).flatten();
         look.map(|seen| std::fs::write(file.with_extension("look"), seen));
     }
-    std::fs::write(&file, text.text()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    std::fs::write(&file, text.text())
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     file
 }
 
@@ -204,7 +220,8 @@ fn write(search: &Search, script: &Script, judge: &mut Judge, kind: &str) -> Pat
 #[must_use]
 pub fn kept() -> Vec<PathBuf> {
     let folder = build::tests_dir().join("differential/kept");
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "txt"));
     files.sort();

@@ -19,7 +19,8 @@ fn asks_of(what: &str, program: &str) -> Option<(Stand, Running, String, Stand)>
     let mut running = place.start(place.command(PYTHON).args(["-c", program]).arg(&asks));
     running.wait_for("\n");
     let port = running.output().trim().to_owned();
-    let asking = Stand::shimmed(what, &[("GINNEL_BROKER", asks.to_str().expect("UTF-8"))]).limit(LIMIT);
+    let asking =
+        Stand::shimmed(what, &[("GINNEL_BROKER", asks.to_str().expect("UTF-8"))]).limit(LIMIT);
     Some((place, running, port, asking))
 }
 
@@ -40,7 +41,9 @@ fn who_has_no_room_for_memory_does_not_ask_again_at_once() {
 /// again.
 #[test]
 fn who_was_detached_asks_anew() {
-    let Some((_place, mut answers, port, speaks)) = asks_of("finds nobody", FINDS_NOBODY) else { return };
+    let Some((_place, mut answers, port, speaks)) = asks_of("finds nobody", FINDS_NOBODY) else {
+        return;
+    };
     let end = speaks.dir().join("end");
     let running = speaks.start(speaks.command(PYTHON).args(["-c", SPEAKS, &port]).arg(&end));
     answers.wait_for("question");

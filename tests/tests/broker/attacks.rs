@@ -126,7 +126,10 @@ fn forks(way: &str) {
         fs::remove_file(second).expect("there");
     }
     let (asked, served) = (client.finish(), server.finish());
-    assert!(asked.success() && asked.stdout.contains("answered") && served.success(), "{asked} {served}");
+    assert!(
+        asked.success() && asked.stdout.contains("answered") && served.success(),
+        "{asked} {served}"
+    );
 }
 
 /// The kernel's set is the parent's and the child's: the child, which has no line, was told of one
@@ -241,12 +244,17 @@ fn a_number_that_the_program_takes_is_no_lines() {
         let mut client = two.client.command_behind(&two.as_nobody(), PYTHON);
         // It sleeps whenever it waits, and is rung.
         client.env("GINNEL_SPIN", "0");
-        let client = two.client.start(client.args(["-c", SAYS_TAKE, ADDRESSES[1], &port]).arg(&stays));
+        let client =
+            two.client.start(client.args(["-c", SAYS_TAKE, ADDRESSES[1], &port]).arg(&stays));
         two.wait_for_pairs(1);
-        two.server.wait_until(LIMIT, "a line", || two.server.status().contains("\"wake\": \"line\""));
+        two.server
+            .wait_until(LIMIT, "a line", || two.server.status().contains("\"wake\": \"line\""));
         fs::remove_file(stays).expect("there");
         let (asked, served) = (client.finish(), server.finish());
-        assert!(asked.success() && served.success() && served.stdout.contains("nothing came"), "{way}: {asked} {served}");
+        assert!(
+            asked.success() && served.success() && served.stdout.contains("nothing came"),
+            "{way}: {asked} {served}"
+        );
     }
 }
 
@@ -272,7 +280,8 @@ impl Two {
         let mut client = self.client.command_behind(&self.as_nobody(), program);
         let mut client = self.client.start(client.args([ADDRESSES[1], port, way]).arg(&stays));
         self.wait_for_pairs(1);
-        self.server.wait_until(LIMIT, "a line", || self.server.status().contains("\"wake\": \"line\""));
+        self.server
+            .wait_until(LIMIT, "a line", || self.server.status().contains("\"wake\": \"line\""));
         fs::remove_file(stays).expect("there");
         client.wait_for("attacks");
         (client, second)
@@ -287,7 +296,10 @@ fn endures(served: &str) {
     build::copy_program(&build::program("stranger"), &program);
     let (server, port) = two.serve_with(ENDURES, served);
     let mut before = None;
-    for way in ["nothing", "bits", "sleeps", "silent", "rings", "urgent", "fills", "rights", "shuts", "closes"] {
+    for way in [
+        "nothing", "bits", "sleeps", "silent", "rings", "urgent", "fills", "rights", "shuts",
+        "closes",
+    ] {
         let (client, stays) = two.attack(&program, &port, way);
         // It may be woken for nothing some times, and then hangs up.
         thread::sleep(Duration::from_millis(800));
@@ -298,15 +310,25 @@ fn endures(served: &str) {
         fs::remove_file(stays).expect("there");
         let done = client.finish();
         assert!(done.success() && done.stdout.contains("closed"), "{way}: {done}");
-        println!("{served}, {way}: {took} hundredths of a second, {} descriptors", descriptors(server.id()));
+        println!(
+            "{served}, {way}: {took} hundredths of a second, {} descriptors",
+            descriptors(server.id())
+        );
         if before.is_none() {
-            let maps = || fs::read_to_string(format!("/proc/{}/maps", server.id())).expect("it runs");
+            let maps =
+                || fs::read_to_string(format!("/proc/{}/maps", server.id())).expect("it runs");
             two.server.wait_until(LIMIT, "no pair", || !maps().contains("ginnel-pair"));
             before = Some([server.id(), two.broker.pid()].map(descriptors));
         }
     }
     let before = before.expect("counted");
-    let is_as_before = || [server.id(), two.broker.pid()].map(descriptors).iter().zip(before).all(|(now, before)| *now <= before);
+    let is_as_before = || {
+        [server.id(), two.broker.pid()]
+            .map(descriptors)
+            .iter()
+            .zip(before)
+            .all(|(now, before)| *now <= before)
+    };
     two.server.wait_until(LIMIT, "all descriptors are closed", is_as_before);
     two.end(server);
 }

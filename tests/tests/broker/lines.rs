@@ -85,7 +85,8 @@ impl Two {
     /// A client of the program [`RINGS`], that sleeps in this way whenever it waits: where an answer
     /// comes soon, one that spins may never do so. It goes on when the next of these files is gone.
     fn ring(&self, port: &str, way: &str, variables: &[(&str, &str)]) -> (Running, Vec<PathBuf>) {
-        let steps: Vec<PathBuf> = (0..3).map(|step| self.client.dir().join(format!("step{step}"))).collect();
+        let steps: Vec<PathBuf> =
+            (0..3).map(|step| self.client.dir().join(format!("step{step}"))).collect();
         for file in &steps {
             fs::write(file, "").expect("written");
         }
@@ -186,7 +187,8 @@ fn noise(way: &str, served: &str) {
     let mut client = two.client.command_behind(&two.as_nobody(), PYTHON);
     let stays = two.client.dir().join("stays");
     fs::write(&stays, "").expect("written");
-    let mut client = two.client.start(client.args(["-c", NOISE, ADDRESSES[1], &port, way]).arg(&stays));
+    let mut client =
+        two.client.start(client.args(["-c", NOISE, ADDRESSES[1], &port, way]).arg(&stays));
     client.wait_for("first");
     two.wait_for_pairs(1);
     fs::remove_file(stays).expect("there");
@@ -203,7 +205,10 @@ fn noise(way: &str, served: &str) {
     fs::remove_file(&steps[1]).expect("there");
     client.wait_for("done");
     let after = seen(&two.client);
-    assert!(after.1 - wakes > after.2 - tokens, "{wakes} wake-ups and {tokens} tokens before, {after:?} after");
+    assert!(
+        after.1 - wakes > after.2 - tokens,
+        "{wakes} wake-ups and {tokens} tokens before, {after:?} after"
+    );
     two.hear_end(server, client, &steps[2]);
 }
 

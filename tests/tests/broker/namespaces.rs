@@ -28,15 +28,23 @@ fn in_a_user_namespace(what: &str, second: &str, said: &str) -> Option<[Report; 
         each.collect::<Vec<_>>().join(" ")
     };
     let mut command = Command::new("unshare");
-    command.args(["-U", "--keep-caps", "sh", "-c", ENTER, IN_A_USER_NAMESPACE]).arg(&go).arg(second);
-    command.args([&words(&two.server), &words(&two.client), PYTHON, SERVER, CLIENT]).arg(two.port_file()).arg(&stays);
+    command
+        .args(["-U", "--keep-caps", "sh", "-c", ENTER, IN_A_USER_NAMESPACE])
+        .arg(&go)
+        .arg(second);
+    command
+        .args([&words(&two.server), &words(&two.client), PYTHON, SERVER, CLIENT])
+        .arg(two.port_file())
+        .arg(&stays);
     let place = Stand::plain(what).limit(LIMIT);
     let running = place.start(&mut command);
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
-    let is_there = || namespace(&running.id().to_string()).is_some_and(|own| Some(own) != namespace("self"));
+    let is_there =
+        || namespace(&running.id().to_string()).is_some_and(|own| Some(own) != namespace("self"));
     place.wait_until(LIMIT, "a namespace", is_there);
     for map in ["uid_map", "gid_map"] {
-        fs::write(format!("/proc/{}/{map}", running.id()), format!("0 {FIRST} 1000")).expect("root may");
+        fs::write(format!("/proc/{}/{map}", running.id()), format!("0 {FIRST} 1000"))
+            .expect("root may");
     }
     fs::write(&go, "").expect("written");
     two.hear_out(running, said, [stays, seconds]);
@@ -46,7 +54,9 @@ fn in_a_user_namespace(what: &str, second: &str, said: &str) -> Option<[Report; 
 #[test]
 #[ignore = "takes some seconds"]
 fn users_of_one_user_namespace_are_carried() {
-    if let Some(reports) = in_a_user_namespace("one user namespace", "-n", "\"segment\": \"(pair)\"") {
+    if let Some(reports) =
+        in_a_user_namespace("one user namespace", "-n", "\"segment\": \"(pair)\"")
+    {
         assert_carried(&reports);
     }
 }
@@ -55,7 +65,9 @@ fn users_of_one_user_namespace_are_carried() {
 #[test]
 #[ignore = "takes ten seconds, of which the broker waits five"]
 fn networks_of_two_user_namespaces_stay_on_tcp() {
-    for report in in_a_user_namespace("two user namespaces", "-Urn", "\"broker_network\"").iter().flatten() {
+    for report in
+        in_a_user_namespace("two user namespaces", "-Urn", "\"broker_network\"").iter().flatten()
+    {
         assert_eq!(report.sum("ring_out"), 0, "{report:?}");
     }
 }

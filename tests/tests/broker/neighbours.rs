@@ -25,14 +25,27 @@ struct Size {
 }
 
 /// What every end said, sorted.
-fn said(two: &Two, program: &Path, [server, clients]: [&Stand; 2], seed: u64, size: Size) -> Vec<String> {
+fn said(
+    two: &Two,
+    program: &Path,
+    [server, clients]: [&Stand; 2],
+    seed: u64,
+    size: Size,
+) -> Vec<String> {
     let seed = seed.to_string();
     let mut command = server.command_behind(&two.namespaces.enter(1), program);
     let mut serving = server.start(command.args(["server", ADDRESSES[1], &seed]));
     serving.wait_for(".");
     let port = serving.output().trim().trim_start_matches("port ").trim_end_matches('.').to_owned();
     let mut command = clients.command_behind(&two.as_nobody(), program);
-    command.args(["clients", ADDRESSES[1], &port, &seed, &size.processes.to_string(), &size.steps.to_string()]);
+    command.args([
+        "clients",
+        ADDRESSES[1],
+        &port,
+        &seed,
+        &size.processes.to_string(),
+        &size.steps.to_string(),
+    ]);
     let asking = clients.start(&mut command);
     let over = AtomicBool::new(false);
     let asked = thread::scope(|scope| {
@@ -52,7 +65,10 @@ fn said(two: &Two, program: &Path, [server, clients]: [&Stand; 2], seed: u64, si
     for done in &done {
         assert!(done.success(), "seed {seed}: {done}");
     }
-    let lines = done.iter().flat_map(|done| done.stdout.lines()).filter(|line| line.contains(" bytes, told "));
+    let lines = done
+        .iter()
+        .flat_map(|done| done.stdout.lines())
+        .filter(|line| line.contains(" bytes, told "));
     let mut lines: Vec<String> = lines.map(str::to_owned).collect();
     lines.sort();
     lines
@@ -72,9 +88,11 @@ fn neighbours(seeds: std::ops::Range<u64>, size: Size, limit: Duration) {
     }
     for (stand, who) in [(&two.server, "the server"), (&two.client, "the clients")] {
         let report = stand.report();
-        let [wakes, tokens, bytes] = ["wakes_sent", "tokens_sent", "ring_out"].map(|name| report.sum(name));
+        let [wakes, tokens, bytes] =
+            ["wakes_sent", "tokens_sent", "ring_out"].map(|name| report.sum(name));
         let pairs = two.broker.log().matches("event=paired").count();
-        let all = format!("{who}: {wakes} wakes, {tokens} tokens, {bytes} bytes by rings; {pairs} pairs");
+        let all =
+            format!("{who}: {wakes} wakes, {tokens} tokens, {bytes} bytes by rings; {pairs} pairs");
         println!("{all}");
         assert!(wakes > 20 && bytes > 0, "{all}");
     }

@@ -88,7 +88,12 @@ pub struct Load<'a> {
 
 impl Load<'_> {
     fn listen(&self) -> Listen<'_> {
-        Listen { address: self.address, port: self.port, dir: self.dir, root: rustix::process::geteuid().is_root() }
+        Listen {
+            address: self.address,
+            port: self.port,
+            dir: self.dir,
+            root: rustix::process::geteuid().is_root(),
+        }
     }
 }
 
@@ -107,16 +112,23 @@ fn of(pattern: Pattern) -> Result<&'static dyn App> {
 
 /// What is not installed, for all of these: name and Debian package.
 pub fn missing(patterns: impl Iterator<Item = Pattern>) -> Vec<(&'static str, &'static str)> {
-    let tools = patterns.filter_map(|pattern| of(pattern).ok()).flat_map(|app| [Some(app.server_tool()), app.client_tool()]);
-    let mut found: Vec<_> =
-        tools.flatten().filter(|tool| tool.look().is_none()).map(|tool| (tool.names[0], tool.package)).collect();
+    let tools = patterns
+        .filter_map(|pattern| of(pattern).ok())
+        .flat_map(|app| [Some(app.server_tool()), app.client_tool()]);
+    let mut found: Vec<_> = tools
+        .flatten()
+        .filter(|tool| tool.look().is_none())
+        .map(|tool| (tool.names[0], tool.package))
+        .collect();
     found.sort_unstable();
     found.dedup();
     found
 }
 
 fn path(tool: Tool) -> Result<String> {
-    let path = tool.look().with_context(|| format!("{} {} {}", tool.names[0], NOT_INSTALLED, tool.package))?;
+    let path = tool
+        .look()
+        .with_context(|| format!("{} {} {}", tool.names[0], NOT_INSTALLED, tool.package))?;
     path.into_os_string().into_string().map_err(|path| anyhow!("{} is not UTF-8", path.display()))
 }
 
@@ -133,18 +145,22 @@ pub fn measure(
     let server = path(app.server_tool())?;
     let client = match app.client_tool() {
         Some(tool) => path(tool)?,
-        None => {
-            std::env::current_exe()?.into_os_string().into_string().map_err(|path| anyhow!("{} is not UTF-8", path.display()))?
-        }
+        None => std::env::current_exe()?
+            .into_os_string()
+            .into_string()
+            .map_err(|path| anyhow!("{} is not UTF-8", path.display()))?,
     };
     let server = start(Role::Server, &app.server(&server, load)?)?;
-    server.until(|pid| ports::is_listening(pid, load.port)).inspect_err(|error| explain(error, &[&server]))?;
+    server
+        .until(|pid| ports::is_listening(pid, load.port))
+        .inspect_err(|error| explain(error, &[&server]))?;
     let run = |role, stage| {
         let client = start(role, &app.client(&client, load, stage)?)?;
         let printed = client.output().inspect_err(|error| explain(error, &[&client, &server]))?;
         app.read(&printed, load)
     };
-    let first = if app.has_first() { run(Role::First, Stage::First)?.get("value").copied() } else { None };
+    let first =
+        if app.has_first() { run(Role::First, Stage::First)?.get("value").copied() } else { None };
     let values = run(Role::Load, Stage::Measured(first))?;
     server.stop();
     Ok(values)
@@ -163,10 +179,18 @@ mod tests {
     fn every_program_has_a_server_and_a_package() {
         for pattern in Pattern::ALL.into_iter().filter(|pattern| pattern.is_app()) {
             let app = of(pattern).unwrap();
-            assert!(!app.server_tool().package.is_empty() && app.client_tool().is_none_or(|tool| !tool.package.is_empty()));
+            assert!(
+                !app.server_tool().package.is_empty()
+                    && app.client_tool().is_none_or(|tool| !tool.package.is_empty())
+            );
         }
         assert!(of(Pattern::Stream).is_err());
         let gone = Tool { names: &["ginnel-no-such-program"], package: "some-package" };
-        assert!(path(gone).unwrap_err().to_string().ends_with("is not installed: it comes with the Debian package some-package"));
+        assert!(
+            path(gone)
+                .unwrap_err()
+                .to_string()
+                .ends_with("is not installed: it comes with the Debian package some-package")
+        );
     }
 }

@@ -12,7 +12,12 @@ use std::path::PathBuf;
 /// report (report.html, charts/*.svg) with the raw samples (samples.csv, run.json). Ctrl-C ends it
 /// with what there is; a second one at once. Nothing is left behind.
 #[derive(Debug, Parser)]
-#[command(name = "ginnel bench", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "ginnel bench",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Cli {
     /// What else can be done.
     #[command(subcommand)]
@@ -127,7 +132,9 @@ pub struct Way(pub Transport, pub IpAddr);
 pub struct Pin(pub Option<[usize; 2]>);
 
 /// What two ends do.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Ping-pong; half a round trip
@@ -165,7 +172,9 @@ pub enum Pattern {
 }
 
 /// What carries the bytes.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// Unmodified sockets under `ginnel run`, over loopback or to --connect
@@ -258,7 +267,9 @@ fn pin(text: &str) -> Result<Pin> {
 }
 
 fn way(text: &str) -> Result<Way> {
-    let Some((name, address)) = text.split_once('=') else { bail!("NAME=ADDRESS, such as virtio=10.0.1.1") };
+    let Some((name, address)) = text.split_once('=') else {
+        bail!("NAME=ADDRESS, such as virtio=10.0.1.1")
+    };
     match Transport::from_str(name, false) {
         Ok(transport) if transport.is_way() => Ok(Way(transport, address.parse()?)),
         _ => bail!("no way is named {name}: virtio, switch, function or function-emulated"),
@@ -286,16 +297,30 @@ mod tests {
 
     #[test]
     fn sizes_have_units_and_bounds() {
-        assert_eq!(["1", "4K", "64M"].map(|text| size(text).ok()), [Some(1), Some(4096), Some(64 << 20)]);
-        assert!(["", "0", "65M", "4G", "K", "99999999999999999999M"].iter().all(|text| size(text).is_err()));
+        assert_eq!(
+            ["1", "4K", "64M"].map(|text| size(text).ok()),
+            [Some(1), Some(4096), Some(64 << 20)]
+        );
+        assert!(
+            ["", "0", "65M", "4G", "K", "99999999999999999999M"]
+                .iter()
+                .all(|text| size(text).is_err())
+        );
     }
 
     #[test]
     fn ways_have_a_name_and_an_address() {
         let parsed = way("function-emulated=10.0.1.1").ok();
         assert_eq!(parsed, Some(Way(Transport::FunctionEmulated, IpAddr::from([10, 0, 1, 1]))));
-        assert!(["", "virtio", "virtio=", "virtio=x", "tcp=10.0.1.1", "=10.0.1.1"].iter().all(|text| way(text).is_err()));
-        assert!(Cli::try_parse_from(["b", "--way", "virtio=10.0.1.1"]).is_err(), "it is a way to --connect");
+        assert!(
+            ["", "virtio", "virtio=", "virtio=x", "tcp=10.0.1.1", "=10.0.1.1"]
+                .iter()
+                .all(|text| way(text).is_err())
+        );
+        assert!(
+            Cli::try_parse_from(["b", "--way", "virtio=10.0.1.1"]).is_err(),
+            "it is a way to --connect"
+        );
     }
 
     #[test]
@@ -314,6 +339,9 @@ mod tests {
         .unwrap();
         assert_eq!(cli.options.sizes, [1, 4096]);
         assert_eq!(cli.options.pattern, [Pattern::Latency, Pattern::Many]);
-        assert_eq!((cli.options.transport, cli.options.pin), (vec![Transport::GinnelVeth], Pin(Some([2, 0]))));
+        assert_eq!(
+            (cli.options.transport, cli.options.pin),
+            (vec![Transport::GinnelVeth], Pin(Some([2, 0])))
+        );
     }
 }

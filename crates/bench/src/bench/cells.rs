@@ -24,7 +24,12 @@ impl<'a> Cells<'a> {
 
     /// What was measured of a pattern, and over what.
     pub fn transports(&self, pattern: Pattern) -> Vec<Transport> {
-        let mut found: Vec<Transport> = self.0.keys().filter(|cell| cell.pattern == pattern).map(|cell| cell.transport).collect();
+        let mut found: Vec<Transport> = self
+            .0
+            .keys()
+            .filter(|cell| cell.pattern == pattern)
+            .map(|cell| cell.transport)
+            .collect();
         found.sort();
         found.dedup();
         found
@@ -32,7 +37,8 @@ impl<'a> Cells<'a> {
 
     /// The values of what varies in a pattern.
     pub fn xs(&self, pattern: Pattern) -> Vec<usize> {
-        let mut found: Vec<usize> = self.0.keys().filter(|cell| cell.pattern == pattern).map(|cell| cell.x).collect();
+        let mut found: Vec<usize> =
+            self.0.keys().filter(|cell| cell.pattern == pattern).map(|cell| cell.x).collect();
         found.dedup();
         found
     }
@@ -64,7 +70,10 @@ impl<'a> Cells<'a> {
         let ratios = self.samples(cell).iter().filter_map(|sample| {
             let other = self.samples(base).iter().find(|other| other.round == sample.round)?;
             // CPU time, or latency, for less than was asked for is no comparison.
-            let (value, other) = (sample.value.filter(|_| !sample.is_behind())?, other.value.filter(|_| !other.is_behind())?);
+            let (value, other) = (
+                sample.value.filter(|_| !sample.is_behind())?,
+                other.value.filter(|_| !other.is_behind())?,
+            );
             Some(if is_cost(cell.pattern) { other / value } else { value / other })
         });
         Spread::of(ratios.filter(|ratio| ratio.is_finite()))
@@ -73,14 +82,17 @@ impl<'a> Cells<'a> {
     /// Why a cell has no figure, or what is to be said of it.
     pub fn remark(&self, cell: Cell) -> Option<&str> {
         let samples = self.samples(cell);
-        let of = |what: fn(&Sample) -> Option<&String>| samples.iter().find_map(|sample| what(sample)).map(String::as_str);
+        let of = |what: fn(&Sample) -> Option<&String>| {
+            samples.iter().find_map(|sample| what(sample)).map(String::as_str)
+        };
         of(|sample| sample.error.as_ref()).or_else(|| of(|sample| sample.note.as_ref()))
     }
 
     /// The mean of the rounds' means and three standard deviations of these means, in ns: jitter
     /// from one repeat to the next.
     pub fn mean_and_jitter(&self, cell: Cell) -> Option<(f64, f64)> {
-        let means: Vec<f64> = self.samples(cell).iter().filter_map(|sample| sample.mean_ns).collect();
+        let means: Vec<f64> =
+            self.samples(cell).iter().filter_map(|sample| sample.mean_ns).collect();
         let mean = means.iter().sum::<f64>() / means.len() as f64;
         let square = means.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
         // The sample's standard deviation: one repeat has none.
@@ -90,7 +102,14 @@ impl<'a> Cells<'a> {
 
 /// Whether the figure of a pattern is a time.
 pub fn is_time(pattern: Pattern) -> bool {
-    matches!(pattern, Pattern::Latency | Pattern::Paused | Pattern::Netpipe | Pattern::Sockperf | Pattern::Memcached)
+    matches!(
+        pattern,
+        Pattern::Latency
+            | Pattern::Paused
+            | Pattern::Netpipe
+            | Pattern::Sockperf
+            | Pattern::Memcached
+    )
 }
 
 /// Whether less of it is better.
@@ -140,8 +159,11 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_a_round() {
         let cell = |transport| Cell { pattern: Pattern::Latency, x: 64, transport };
-        let sample =
-            |round, transport, value| Sample { value: Some(value), mean_ns: Some(value), ..Sample::of(round, cell(transport)) };
+        let sample = |round, transport, value| Sample {
+            value: Some(value),
+            mean_ns: Some(value),
+            ..Sample::of(round, cell(transport))
+        };
         let run = Recorded {
             run: crate::record::tests::run("a"),
             samples: vec![
@@ -153,7 +175,10 @@ mod tests {
             ],
         };
         let cells = Cells::of(&run);
-        assert_eq!(cells.times_better(cell(Transport::Ginnel), cell(Transport::Tcp)), Some(spread(10.0, 15.0, 20.0)));
+        assert_eq!(
+            cells.times_better(cell(Transport::Ginnel), cell(Transport::Tcp)),
+            Some(spread(10.0, 15.0, 20.0))
+        );
         let rate = |transport, count| Sample {
             value: Some(1.0),
             count: Some(count),
@@ -166,7 +191,11 @@ mod tests {
             let cell = |transport| Cell { pattern: Pattern::Rate, x: 1000, transport };
             Cells::of(&run).times_better(cell(Transport::Ginnel), cell(Transport::Tcp))
         };
-        assert_eq!([better(990.0), better(500.0)], [Some(spread(1.0, 1.0, 1.0)), None], "one that falls behind is not compared");
+        assert_eq!(
+            [better(990.0), better(500.0)],
+            [Some(spread(1.0, 1.0, 1.0)), None],
+            "one that falls behind is not compared"
+        );
         let (mean, jitter) = cells.mean_and_jitter(cell(Transport::Ginnel)).unwrap();
         assert!((mean - 1.5).abs() < 1e-9 && (jitter - 3.0 * 0.5f64.sqrt()).abs() < 1e-9);
     }

@@ -32,7 +32,9 @@ impl Address {
     /// The same with the port that a server got.
     pub fn with_port(&self, port: u32) -> Self {
         match self {
-            Self::Tcp(address) => Self::Tcp(SocketAddr::new(address.ip(), u16::try_from(port).unwrap_or(0))),
+            Self::Tcp(address) => {
+                Self::Tcp(SocketAddr::new(address.ip(), u16::try_from(port).unwrap_or(0)))
+            }
             Self::Vsock(cid, _) => Self::Vsock(*cid, port),
             Self::Unix(_) | Self::Fifo(_) | Self::Ring(..) => self.clone(),
         }
@@ -47,7 +49,8 @@ impl Address {
             Self::Vsock(cid, port) => (Domain::VSOCK, SockAddr::vsock(*cid, *port)),
             Self::Fifo(_) | Self::Ring(..) => bail!("{self} is no socket"),
         };
-        let socket = Socket::new(domain, Type::STREAM, None).with_context(|| format!("a socket for {self}"))?;
+        let socket = Socket::new(domain, Type::STREAM, None)
+            .with_context(|| format!("a socket for {self}"))?;
         Ok((socket, address))
     }
 
@@ -72,17 +75,22 @@ impl FromStr for Address {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (kind, rest) = text.split_once(':').with_context(|| format!("{text:?} is no address"))?;
+        let (kind, rest) =
+            text.split_once(':').with_context(|| format!("{text:?} is no address"))?;
         Ok(match kind {
-            "tcp" => Self::Tcp(rest.parse().with_context(|| format!("{rest:?} is not ADDRESS:PORT"))?),
+            "tcp" => {
+                Self::Tcp(rest.parse().with_context(|| format!("{rest:?} is not ADDRESS:PORT"))?)
+            }
             "unix" => Self::Unix(rest.into()),
             "fifo" => Self::Fifo(rest.into()),
             "vsock" => {
-                let (cid, port) = rest.split_once(':').with_context(|| format!("{rest:?} is not CID:PORT"))?;
+                let (cid, port) =
+                    rest.split_once(':').with_context(|| format!("{rest:?} is not CID:PORT"))?;
                 Self::Vsock(cid.parse()?, port.parse()?)
             }
             "ring" => {
-                let (bytes, path) = rest.split_once(':').with_context(|| format!("{rest:?} is not BYTES:PATH"))?;
+                let (bytes, path) =
+                    rest.split_once(':').with_context(|| format!("{rest:?} is not BYTES:PATH"))?;
                 Self::Ring(bytes.parse()?, path.into())
             }
             _ => bail!("{text:?} is no address"),
@@ -107,20 +115,25 @@ impl Listener {
             let (up, down) = Address::pipes(path);
             for pipe in [up, down] {
                 let _ = std::fs::remove_file(&pipe);
-                mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).with_context(|| format!("making {}", pipe.display()))?;
+                mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR)
+                    .with_context(|| format!("making {}", pipe.display()))?;
             }
             return Ok(Self(Waiting::Fifo(path.clone())));
         }
         if let Address::Ring(bytes, path) = address {
-            let listener = ginnel_direct::Listener::bind(path, *bytes).with_context(|| format!("making {address}"))?;
+            let listener = ginnel_direct::Listener::bind(path, *bytes)
+                .with_context(|| format!("making {address}"))?;
             return Ok(Self(Waiting::Ring(Cell::new(Some(listener)))));
         }
         if let Address::Unix(path) = address {
             let _ = std::fs::remove_file(path);
         }
         let (socket, place) = address.socket()?;
-        let advice =
-            if matches!(address, Address::Vsock(..)) { " (its loopback is the kernel's module vsock_loopback)" } else { "" };
+        let advice = if matches!(address, Address::Vsock(..)) {
+            " (its loopback is the kernel's module vsock_loopback)"
+        } else {
+            ""
+        };
         socket.bind(&place).with_context(|| format!("binding to {address}{advice}"))?;
         socket.listen(4096)?;
         Ok(Self(Waiting::Socket(socket)))
@@ -132,7 +145,11 @@ impl Listener {
             return Ok(0);
         };
         let place = socket.local_addr()?;
-        Ok(place.as_socket().map(|ip| u32::from(ip.port())).or_else(|| Some(place.as_vsock_address()?.1)).unwrap_or(0))
+        Ok(place
+            .as_socket()
+            .map(|ip| u32::from(ip.port()))
+            .or_else(|| Some(place.as_vsock_address()?.1))
+            .unwrap_or(0))
     }
 
     /// Waits for a connection.
@@ -171,7 +188,8 @@ impl Conn {
             return Ok(Self(Way::Pipes(File::open(down)?, Some(output))));
         }
         if let Address::Ring(_, path) = address {
-            let end = ginnel_direct::connect(path).with_context(|| format!("connecting to {address}"))?;
+            let end =
+                ginnel_direct::connect(path).with_context(|| format!("connecting to {address}"))?;
             return Ok(Self(Way::Ring(Box::new(end))));
         }
         let (socket, place) = address.socket()?;
@@ -205,7 +223,9 @@ impl Conn {
     /// Sets both directions to blocking or not.
     pub fn set_nonblocking(&mut self, nonblocking: bool) -> Result<()> {
         match &mut self.0 {
-            Way::Socket(file) | Way::Pipes(file, None) => SockRef::from(&*file).set_nonblocking(nonblocking)?,
+            Way::Socket(file) | Way::Pipes(file, None) => {
+                SockRef::from(&*file).set_nonblocking(nonblocking)?
+            }
             Way::Pipes(input, Some(output)) => {
                 SockRef::from(&*input).set_nonblocking(nonblocking)?;
                 SockRef::from(&*output).set_nonblocking(nonblocking)?;
@@ -270,7 +290,14 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["tcp:127.0.0.1:80", "tcp:[::1]:0", "unix:/a b", "fifo:/c", "vsock:1:77", "ring:4096:/d"] {
+        for text in [
+            "tcp:127.0.0.1:80",
+            "tcp:[::1]:0",
+            "unix:/a b",
+            "fifo:/c",
+            "vsock:1:77",
+            "ring:4096:/d",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         for text in ["", "tcp:", "tcp:host", "udp:127.0.0.1:1", "vsock:1"] {
@@ -283,9 +310,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ginnel-bench-conn-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let place = folder.display();
-        for address in
-            ["tcp:127.0.0.1:0".into(), format!("unix:{place}/s"), format!("fifo:{place}/p"), format!("ring:4096:{place}/r")]
-        {
+        for address in [
+            "tcp:127.0.0.1:0".into(),
+            format!("unix:{place}/s"),
+            format!("fifo:{place}/p"),
+            format!("ring:4096:{place}/r"),
+        ] {
             let address: Address = address.parse().unwrap();
             let listener = Listener::bind(&address).unwrap();
             let client_address = address.with_port(listener.port().unwrap());

@@ -29,7 +29,10 @@ pub fn answer(socket: &Path, processes: &[u32]) -> Result<()> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!("connecting to {0}: start QEMU with -chardev socket,id=NAME,path={0},server=on,wait=off", socket.display())
     })?;
-    println!("telling the CPU time of {} processes; measure in the guest with --host-cpu", processes.len());
+    println!(
+        "telling the CPU time of {} processes; measure in the guest with --host-cpu",
+        processes.len()
+    );
     let mut asked = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
     while asked.read_line(&mut line)? > 0 {
@@ -64,7 +67,11 @@ fn is_ready(file: &File, wanted: PollFlags) -> Result<bool> {
 
 /// The same at any port, with the reason where it cannot be had.
 pub fn ask(port: &Path) -> Result<f64> {
-    let mut file = File::options().read(true).write(true).open(port).with_context(|| format!("opening {}", port.display()))?;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .open(port)
+        .with_context(|| format!("opening {}", port.display()))?;
     let number = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     // A port whose other side is not connected takes no writes, for as long as that lasts
     // (drivers/char/virtio_console.c).
@@ -73,7 +80,8 @@ pub fn ask(port: &Path) -> Result<f64> {
         "nobody at the other side of {}: start `ginnel bench host` on the host",
         port.display()
     );
-    file.write_all(format!("{number}\n").as_bytes()).with_context(|| format!("asking at {}", port.display()))?;
+    file.write_all(format!("{number}\n").as_bytes())
+        .with_context(|| format!("asking at {}", port.display()))?;
     let mut lines = BufReader::new(file);
     loop {
         let waits = lines.buffer().is_empty();
@@ -84,7 +92,10 @@ pub fn ask(port: &Path) -> Result<f64> {
         );
         let mut line = String::new();
         if lines.read_line(&mut line)? == 0 {
-            bail!("nobody at the other side of {}: start `ginnel bench host` on the host", port.display());
+            bail!(
+                "nobody at the other side of {}: start `ginnel bench host` on the host",
+                port.display()
+            );
         }
         // An answer that was not waited for may come first.
         if let Some((of, spent)) = line.trim().split_once(' ')
@@ -124,7 +135,9 @@ mod tests {
         }
         drop((stream, lines));
         host.join().unwrap().unwrap();
-        assert!(answer(&socket, &[u32::MAX]).unwrap_err().to_string().contains("no process 4294967295"));
+        assert!(
+            answer(&socket, &[u32::MAX]).unwrap_err().to_string().contains("no process 4294967295")
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -41,16 +41,22 @@ use std::time::Instant;
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::Work { task }) => serde_json::from_str::<work::Task>(&task).map_err(Into::into).and_then(|task| task.run()),
+        Some(Command::Work { task }) => serde_json::from_str::<work::Task>(&task)
+            .map_err(Into::into)
+            .and_then(|task| task.run()),
         Some(Command::Report { runs, out, fill }) => report(&runs, out, &fill),
-        Some(Command::Serve { listen }) => with_cleanup(cleanup::leave, |scratch| serve::serve(listen, scratch)),
+        Some(Command::Serve { listen }) => {
+            with_cleanup(cleanup::leave, |scratch| serve::serve(listen, scratch))
+        }
         Some(Command::Host { socket, processes }) => host::answer(&socket, &processes),
         None => with_cleanup(
             || {
                 if STOP.swap(true, Relaxed) {
                     cleanup::leave();
                 }
-                eprintln!("\ninterrupted: the report comes after this sample; again to leave at once");
+                eprintln!(
+                    "\ninterrupted: the report comes after this sample; again to leave at once"
+                );
             },
             |scratch| measure(&cli.options, scratch),
         ),
@@ -65,7 +71,10 @@ fn main() -> std::process::ExitCode {
 }
 
 /// Gives the work a folder of its own, and leaves nothing behind.
-fn with_cleanup(interrupted: impl FnMut() + Send + 'static, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+fn with_cleanup(
+    interrupted: impl FnMut() + Send + 'static,
+    work: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     cleanup::install(interrupted)?;
     let scratch = std::env::temp_dir().join(format!("ginnel-bench-{}", std::process::id()));
     cleanup::remove_later(&scratch);
@@ -77,20 +86,39 @@ fn with_cleanup(interrupted: impl FnMut() + Send + 'static, work: impl FnOnce(&P
 
 fn measure(options: &Options, scratch: &Path) -> Result<()> {
     let cells = Cell::all(options);
-    ensure!(!cells.is_empty(), "nothing to measure: these patterns are not measured over these transports");
+    ensure!(
+        !cells.is_empty(),
+        "nothing to measure: these patterns are not measured over these transports"
+    );
     let machine = Machine::describe(&repository());
     let directory = options.out.clone().unwrap_or_else(|| {
-        let when: String = machine.date.chars().take(16).map(|c| if c == 'T' { '-' } else { c }).filter(|&c| c != ':').collect();
+        let when: String = machine
+            .date
+            .chars()
+            .take(16)
+            .map(|c| if c == 'T' { '-' } else { c })
+            .filter(|&c| c != ':')
+            .collect();
         format!("ginnel-bench-{when}").into()
     });
-    ensure!(!directory.join("run.json").exists(), "{} has a run already: name another with --out", directory.display());
+    ensure!(
+        !directory.join("run.json").exists(),
+        "{} has a run already: name another with --out",
+        directory.display()
+    );
     for (program, package) in apps::missing(cells.iter().map(|cell| cell.pattern)) {
         println!("{program} {} {package}", apps::NOT_INSTALLED);
     }
     let bench = sample::prepare(&cells, options, scratch)?;
-    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
     let rounds = options.rounds.unwrap_or(if options.full { 7 } else { 3 });
-    println!("{}\n{} samples in {rounds} rounds, into {}", machine.line(), cells.len() * rounds as usize, directory.display());
+    println!(
+        "{}\n{} samples in {rounds} rounds, into {}",
+        machine.line(),
+        cells.len() * rounds as usize,
+        directory.display()
+    );
     let mut run = Run {
         name: options.name.clone().unwrap_or_else(host),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -116,7 +144,8 @@ fn measure(options: &Options, scratch: &Path) -> Result<()> {
 }
 
 fn report(runs: &[PathBuf], out: Option<PathBuf>, fill: &[PathBuf]) -> Result<()> {
-    let recorded: Vec<Recorded> = runs.iter().map(|run| Recorded::read(run)).collect::<Result<_>>()?;
+    let recorded: Vec<Recorded> =
+        runs.iter().map(|run| Recorded::read(run)).collect::<Result<_>>()?;
     if !fill.is_empty() {
         let [run] = &recorded[..] else { bail!("--fill takes one run") };
         page::fill(run, fill, &runs[0])?;
@@ -125,7 +154,8 @@ fn report(runs: &[PathBuf], out: Option<PathBuf>, fill: &[PathBuf]) -> Result<()
         [one] => one.clone(),
         _ => "ginnel-bench-compared".into(),
     });
-    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
     page::print(&recorded);
     page::write(&recorded, &directory)
 }
@@ -146,7 +176,9 @@ fn host() -> String {
 /// The sources, where cargo started this program.
 fn repository() -> PathBuf {
     match std::env::var_os("CARGO_MANIFEST_DIR") {
-        Some(bench) => Path::new(&bench).ancestors().nth(2).map_or_else(|| ".".into(), Path::to_path_buf),
+        Some(bench) => {
+            Path::new(&bench).ancestors().nth(2).map_or_else(|| ".".into(), Path::to_path_buf)
+        }
         None => "/nonexistent".into(),
     }
 }

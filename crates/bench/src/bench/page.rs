@@ -22,11 +22,18 @@ pub fn write(runs: &[Recorded], directory: &Path) -> Result<()> {
     std::fs::create_dir_all(&charts).with_context(|| format!("making {}", charts.display()))?;
     for picture in &pictures {
         let path = charts.join(picture.file).with_extension("svg");
-        std::fs::write(&path, picture.chart.to_file()).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, picture.chart.to_file())
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     let path = directory.join("report.html");
-    std::fs::write(&path, html::page(runs, &pictures)).with_context(|| format!("writing {}", path.display()))?;
-    println!("Report: {}\nSamples: {}, charts: {}", path.display(), directory.join("samples.csv").display(), charts.display());
+    std::fs::write(&path, html::page(runs, &pictures))
+        .with_context(|| format!("writing {}", path.display()))?;
+    println!(
+        "Report: {}\nSamples: {}, charts: {}",
+        path.display(),
+        directory.join("samples.csv").display(),
+        charts.display()
+    );
     Ok(())
 }
 

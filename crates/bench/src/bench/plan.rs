@@ -16,19 +16,37 @@ pub struct Cell {
 }
 
 /// Every fourth power of two from 1 B to 4 MiB.
-const SIZES: [usize; 12] = [1, 4, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const SIZES: [usize; 12] =
+    [1, 4, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const QUICK_SIZES: [usize; 5] = [1, 64, 4 << 10, 64 << 10, 1 << 20];
 /// Message size of the patterns in which something else varies.
 const SMALL: usize = 64;
 const BULK: usize = 64 << 10;
 
-use Transport::{Function, FunctionEmulated, Ginnel, GinnelVeth, Memory, Pipes, Ring, Switch, Tcp, Unix, Veth, Virtio, Vsock};
-const ALL: [Transport; 13] =
-    [Ginnel, GinnelVeth, Ring, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Pipes, Vsock, Memory];
+use Transport::{
+    Function, FunctionEmulated, Ginnel, GinnelVeth, Memory, Pipes, Ring, Switch, Tcp, Unix, Veth,
+    Virtio, Vsock,
+};
+const ALL: [Transport; 13] = [
+    Ginnel,
+    GinnelVeth,
+    Ring,
+    Tcp,
+    Veth,
+    Virtio,
+    Switch,
+    Function,
+    FunctionEmulated,
+    Unix,
+    Pipes,
+    Vsock,
+    Memory,
+];
 /// Those that a program is started over as it is; of the namespaces where root may make them, else
 /// of loopback.
 const PROGRAMS: [Transport; 4] = [Ginnel, GinnelVeth, Tcp, Veth];
-const SOCKETS: [Transport; 10] = [Ginnel, GinnelVeth, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Vsock];
+const SOCKETS: [Transport; 10] =
+    [Ginnel, GinnelVeth, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Vsock];
 
 impl Pattern {
     /// All of them, in the order of the report.
@@ -62,7 +80,9 @@ impl Pattern {
             (true, true) => full.to_vec(),
             (true, false) => quick.to_vec(),
         };
-        let fixed = |quick: &[usize], full: &[usize]| if options.full { full.to_vec() } else { quick.to_vec() };
+        let fixed = |quick: &[usize], full: &[usize]| {
+            if options.full { full.to_vec() } else { quick.to_vec() }
+        };
         match self {
             Self::Latency | Self::Stream => or(&QUICK_SIZES, &SIZES),
             Self::Paused => or(&[SMALL], &[1, SMALL, 1 << 10, 16 << 10]),
@@ -78,9 +98,10 @@ impl Pattern {
             Self::Redis => fixed(&[1, 16], &[1, 4, 16]),
             Self::Memcached => fixed(&[10_000], &[2500, 5000, 10_000, 20_000]),
             Self::Copy => fixed(&[64 << 20], &[64 << 20, 512 << 20]),
-            Self::Rings => {
-                fixed(&[32 << 10, 256 << 10, 1 << 20], &[16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192].map(|k| k << 10))
-            }
+            Self::Rings => fixed(
+                &[32 << 10, 256 << 10, 1 << 20],
+                &[16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192].map(|k| k << 10),
+            ),
         }
     }
 
@@ -88,7 +109,19 @@ impl Pattern {
         match self {
             Self::Latency | Self::Stream => &ALL,
             Self::Paused | Self::Rate | Self::Both => &ALL[..12],
-            Self::Pairs => &[Ginnel, GinnelVeth, Tcp, Veth, Virtio, Switch, Function, FunctionEmulated, Unix, Pipes, Vsock],
+            Self::Pairs => &[
+                Ginnel,
+                GinnelVeth,
+                Tcp,
+                Veth,
+                Virtio,
+                Switch,
+                Function,
+                FunctionEmulated,
+                Unix,
+                Pipes,
+                Vsock,
+            ],
             Self::Connect | Self::Many => &SOCKETS,
             Self::Rings => &[Ginnel, Ring],
             _ => &PROGRAMS,
@@ -100,9 +133,12 @@ impl Cell {
     /// What varies in its pattern, with the unit.
     pub fn axis(pattern: Pattern) -> &'static str {
         match pattern {
-            Pattern::Latency | Pattern::Paused | Pattern::Stream | Pattern::Both | Pattern::Netpipe | Pattern::Sockperf => {
-                "message size"
-            }
+            Pattern::Latency
+            | Pattern::Paused
+            | Pattern::Stream
+            | Pattern::Both
+            | Pattern::Netpipe
+            | Pattern::Sockperf => "message size",
             Pattern::Rate => "messages a second",
             Pattern::Connect => "connection",
             Pattern::Many | Pattern::Nginx => "connections",
@@ -133,11 +169,15 @@ impl Cell {
                 [] => !pattern.is_app(),
                 list => list.contains(&pattern),
             };
-            if !(asked || options.apps && pattern.is_app()) || options.connect.is_some() && pattern.is_app() {
+            if !(asked || options.apps && pattern.is_app())
+                || options.connect.is_some() && pattern.is_app()
+            {
                 continue;
             }
             for x in pattern.values(options) {
-                for &transport in pattern.transports().iter().filter(|t| wanted(pattern, t) && reachable(t)) {
+                for &transport in
+                    pattern.transports().iter().filter(|t| wanted(pattern, t) && reachable(t))
+                {
                     let exists = transport != Memory || pattern != Pattern::Latency || x <= SMALL;
                     if exists {
                         cells.push(Self { pattern, x, transport });
@@ -178,9 +218,17 @@ impl Cell {
             },
             seconds,
             // Ginnel's connections move while the others only get warm.
-            warm_up: if self.pattern == Pattern::Paused { 0.005 } else { (seconds / 4.0).clamp(0.02, 0.1) },
+            warm_up: if self.pattern == Pattern::Paused {
+                0.005
+            } else {
+                (seconds / 4.0).clamp(0.02, 0.1)
+            },
             pause_us: if self.pattern == Pattern::Paused { 1000 } else { 0 },
-            rate: if matches!(self.pattern, Pattern::Rate | Pattern::Memcached) { self.x } else { 0 },
+            rate: if matches!(self.pattern, Pattern::Rate | Pattern::Memcached) {
+                self.x
+            } else {
+                0
+            },
             cpu,
             host_cpu: None,
         }
@@ -225,31 +273,58 @@ mod tests {
     #[test]
     fn programs_are_measured_on_request_plainly_and_with_ginnel() {
         let all = cells(&["--apps"]);
-        assert_eq!(all.iter().map(|cell| cell.pattern).collect::<BTreeSet<_>>().len(), Pattern::ALL.len());
+        assert_eq!(
+            all.iter().map(|cell| cell.pattern).collect::<BTreeSet<_>>().len(),
+            Pattern::ALL.len()
+        );
         for cell in all.iter().filter(|cell| cell.pattern.is_app()) {
             let of_it = |ginnel| {
-                all.iter().filter(|c| (c.pattern, c.x) == (cell.pattern, cell.x) && c.transport.is_ginnel() == ginnel).count()
+                all.iter()
+                    .filter(|c| {
+                        (c.pattern, c.x) == (cell.pattern, cell.x)
+                            && c.transport.is_ginnel() == ginnel
+                    })
+                    .count()
             };
             assert_eq!((of_it(true), of_it(false)), (1, 1), "{cell:?}");
         }
         let only = cells(&["--pattern", "nginx", "--transport", "ginnel,tcp"]);
         assert!(only.iter().all(|cell| cell.pattern == Pattern::Nginx) && only.len() == 6);
         assert!(cells(&["--pattern", "nginx", "--connect", "127.0.0.1"]).is_empty());
-        assert!(cells(&["--pattern", "latency", "--apps"]).iter().any(|cell| cell.pattern == Pattern::Copy));
+        assert!(
+            cells(&["--pattern", "latency", "--apps"])
+                .iter()
+                .any(|cell| cell.pattern == Pattern::Copy)
+        );
     }
 
     #[test]
     fn options_choose() {
-        let all = cells(&["--pattern", "latency", "--transport", "tcp,memory", "--sizes", "64,128"]);
-        assert_eq!(all.iter().map(|c| (c.x, c.transport)).collect::<Vec<_>>(), [(64, Tcp), (64, Memory), (128, Tcp)]);
+        let all =
+            cells(&["--pattern", "latency", "--transport", "tcp,memory", "--sizes", "64,128"]);
+        assert_eq!(
+            all.iter().map(|c| (c.x, c.transport)).collect::<Vec<_>>(),
+            [(64, Tcp), (64, Memory), (128, Tcp)]
+        );
         let far = cells(&["--connect", "127.0.0.1"]);
         assert!(far.iter().all(|cell| matches!(cell.transport, Ginnel | Tcp)) && far.len() > 10);
-        let ways = ["--connect", "127.0.0.1", "--way", "virtio=127.0.0.2", "--way", "function-emulated=127.0.0.3"];
+        let ways = [
+            "--connect",
+            "127.0.0.1",
+            "--way",
+            "virtio=127.0.0.2",
+            "--way",
+            "function-emulated=127.0.0.3",
+        ];
         let by = |pattern| {
-            let of_it = cells(&ways).into_iter().filter(move |cell| cell.pattern == pattern && cell.x <= 64);
+            let of_it = cells(&ways)
+                .into_iter()
+                .filter(move |cell| cell.pattern == pattern && cell.x <= 64);
             of_it.map(|cell| cell.transport).collect::<BTreeSet<_>>()
         };
         let all = BTreeSet::from([Ginnel, Tcp, Virtio, FunctionEmulated]);
-        assert!(by(Pattern::Latency) == all && by(Pattern::Many) == all && by(Pattern::Pairs) == all);
+        assert!(
+            by(Pattern::Latency) == all && by(Pattern::Many) == all && by(Pattern::Pairs) == all
+        );
     }
 }

@@ -74,7 +74,13 @@ pub struct Sample {
 impl Sample {
     /// One without figures yet.
     pub fn of(round: u32, cell: Cell) -> Self {
-        Self { round, pattern: Some(cell.pattern), transport: Some(cell.transport), x: cell.x, ..Self::default() }
+        Self {
+            round,
+            pattern: Some(cell.pattern),
+            transport: Some(cell.transport),
+            x: cell.x,
+            ..Self::default()
+        }
     }
 
     /// What was measured; None of a line without pattern or transport.
@@ -88,8 +94,13 @@ impl Sample {
             return;
         };
         // A stream is measured where it arrives, everything else by who asks.
-        let receiver =
-            if matches!(self.pattern, Some(Pattern::Stream | Pattern::Rings)) && !server.is_empty() { server } else { client };
+        let receiver = if matches!(self.pattern, Some(Pattern::Stream | Pattern::Rings))
+            && !server.is_empty()
+        {
+            server
+        } else {
+            client
+        };
         let of = |values: &Values, key: &str| values.get(key).copied();
         let sum = |key: &str| pairs.iter().map(|[_, client]| of(client, key)).sum::<Option<f64>>();
         for (field, key) in [
@@ -107,16 +118,26 @@ impl Sample {
         ] {
             *field = of(client, key);
         }
-        (self.count, self.bytes, self.seconds) = (of(receiver, "count"), of(receiver, "bytes"), of(receiver, "seconds"));
-        let share = |values: &Values| Some(of(values, "cpu_s")? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?);
+        (self.count, self.bytes, self.seconds) =
+            (of(receiver, "count"), of(receiver, "bytes"), of(receiver, "seconds"));
+        let share = |values: &Values| {
+            Some(of(values, "cpu_s")? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?)
+        };
         (self.server_cpu, self.client_cpu) = (share(server), share(client));
-        self.host_cpu = of(client, "host_s").zip(of(client, "seconds")).map(|(spent, seconds)| spent / seconds);
-        let rate = |values: &Values, key: &str| Some(of(values, key)? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?);
+        self.host_cpu =
+            of(client, "host_s").zip(of(client, "seconds")).map(|(spent, seconds)| spent / seconds);
+        let rate = |values: &Values, key: &str| {
+            Some(of(values, key)? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?)
+        };
         self.value = match self.pattern {
             Some(Pattern::Latency | Pattern::Paused) => self.p50_ns,
-            Some(Pattern::Rate) => self.server_cpu.zip(self.client_cpu).map(|(server, client)| server + client),
+            Some(Pattern::Rate) => {
+                self.server_cpu.zip(self.client_cpu).map(|(server, client)| server + client)
+            }
             Some(Pattern::Stream | Pattern::Rings) => rate(receiver, "bytes"),
-            Some(Pattern::Both) => rate(server, "bytes").zip(rate(client, "bytes")).map(|(up, down)| up + down),
+            Some(Pattern::Both) => {
+                rate(server, "bytes").zip(rate(client, "bytes")).map(|(up, down)| up + down)
+            }
             Some(Pattern::Connect | Pattern::Many) => rate(client, "count"),
             Some(Pattern::Pairs) => {
                 self.count = sum("count");
@@ -217,7 +238,8 @@ impl Run {
     /// Writes run.json.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join("run.json");
-        std::fs::write(&path, serde_json::to_string_pretty(self)? + "\n").with_context(|| format!("writing {}", path.display()))
+        std::fs::write(&path, serde_json::to_string_pretty(self)? + "\n")
+            .with_context(|| format!("writing {}", path.display()))
     }
 }
 
@@ -228,7 +250,9 @@ impl Log {
     /// Makes the file.
     pub fn create(directory: &Path) -> Result<Self> {
         let path = directory.join("samples.csv");
-        Ok(Self(csv::Writer::from_path(&path).with_context(|| format!("writing {}", path.display()))?))
+        Ok(Self(
+            csv::Writer::from_path(&path).with_context(|| format!("writing {}", path.display()))?,
+        ))
     }
 
     /// Adds a line, which is in the file when this returns.
@@ -242,13 +266,20 @@ impl Recorded {
     /// Reads a directory.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join("run.json");
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("{} is no directory of a run: {}", directory.display(), path.display()))?;
-        let run = serde_json::from_str(&text).with_context(|| format!("{} is of another version", path.display()))?;
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("{} is no directory of a run: {}", directory.display(), path.display())
+        })?;
+        let run = serde_json::from_str(&text)
+            .with_context(|| format!("{} is of another version", path.display()))?;
         let path = directory.join("samples.csv");
-        let mut reader = csv::Reader::from_path(&path).with_context(|| format!("reading {}", path.display()))?;
+        let mut reader =
+            csv::Reader::from_path(&path).with_context(|| format!("reading {}", path.display()))?;
         let samples: Result<_, _> = reader.deserialize().collect();
-        Ok(Self { run, samples: samples.with_context(|| format!("{} is of another version or damaged", path.display()))? })
+        Ok(Self {
+            run,
+            samples: samples
+                .with_context(|| format!("{} is of another version or damaged", path.display()))?,
+        })
     }
 }
 
@@ -268,19 +299,29 @@ pub mod tests {
 
     #[test]
     fn only_digits_that_mean_something_are_kept() {
-        assert_eq!([significant(1234.5678, 4), significant(0.000_123_456, 4), significant(0.0, 4)], [1235.0, 0.000_123_5, 0.0]);
-        let mut sample = Sample { value: Some(6_223_710_208.790_264), mean_ns: Some(50_881.594_799), ..Sample::default() };
+        assert_eq!(
+            [significant(1234.5678, 4), significant(0.000_123_456, 4), significant(0.0, 4)],
+            [1235.0, 0.000_123_5, 0.0]
+        );
+        let mut sample = Sample {
+            value: Some(6_223_710_208.790_264),
+            mean_ns: Some(50_881.594_799),
+            ..Sample::default()
+        };
         sample.round();
         assert_eq!((sample.value, sample.mean_ns), (Some(6.22371e9), Some(50_880.0)));
     }
 
     #[test]
     fn samples_are_read_as_they_were_written() {
-        let folder = std::env::temp_dir().join(format!("ginnel-bench-record-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("ginnel-bench-record-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let cell = Cell { pattern: Pattern::Stream, x: 4096, transport: Transport::GinnelVeth };
         let mut sample = Sample::of(3, cell);
-        let end = |bytes: f64| Values::from([("bytes".into(), bytes), ("seconds".into(), 2.0), ("cpu_s".into(), 1.0)]);
+        let end = |bytes: f64| {
+            Values::from([("bytes".into(), bytes), ("seconds".into(), 2.0), ("cpu_s".into(), 1.0)])
+        };
         sample.fill(&[[end(4e9), end(5e9)]]);
         assert_eq!(sample.value, Some(2e9), "it counts where the stream arrives");
         assert!((sample.cpu_per_gib().unwrap() - 0.5369).abs() < 1e-3);
@@ -288,8 +329,11 @@ pub mod tests {
         let mut log = Log::create(&folder).unwrap();
         log.add(&sample).unwrap();
         log.add(&failed).unwrap();
-        let read: Vec<Sample> =
-            csv::Reader::from_path(folder.join("samples.csv")).unwrap().deserialize().map(Result::unwrap).collect();
+        let read: Vec<Sample> = csv::Reader::from_path(folder.join("samples.csv"))
+            .unwrap()
+            .deserialize()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!((read[0].cell(), read[0].value, read[0].p50_ns), (Some(cell), Some(2e9), None));
         assert_eq!(read[1].error, failed.error);
         std::fs::remove_dir_all(folder).unwrap();

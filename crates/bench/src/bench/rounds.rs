@@ -17,7 +17,12 @@ pub static STOP: AtomicBool = AtomicBool::new(false);
 const FAILURES: usize = 2;
 
 /// Runs all rounds, and gives the samples and whether all were taken.
-pub fn run(bench: &Bench, cells: &[Cell], rounds: u32, log: &mut Log) -> Result<(Vec<Sample>, bool)> {
+pub fn run(
+    bench: &Bench,
+    cells: &[Cell],
+    rounds: u32,
+    log: &mut Log,
+) -> Result<(Vec<Sample>, bool)> {
     let bar = ProgressBar::new(u64::from(rounds) * cells.len() as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len}  {msg}  {eta} left")?);
     let mut samples = Vec::new();
@@ -30,7 +35,12 @@ pub fn run(bench: &Bench, cells: &[Cell], rounds: u32, log: &mut Log) -> Result<
                     bar.abandon();
                     return Ok((samples, false));
                 }
-                bar.set_message(format!("{} {} {}", cell.pattern.name(), cell.x, cell.transport.name()));
+                bar.set_message(format!(
+                    "{} {} {}",
+                    cell.pattern.name(),
+                    cell.x,
+                    cell.transport.name()
+                ));
                 if failures.get(&cell).is_none_or(|&count| count < FAILURES) {
                     let load = Load::now(0);
                     let mut sample = bench.sample(round, cell);

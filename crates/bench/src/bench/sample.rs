@@ -51,7 +51,13 @@ const MOST_FILES: u64 = 16_384;
 const VSOCK_LOCAL: u32 = 1;
 
 /// Starts one end: `ginnel-bench work TASK` behind what stands before it.
-pub fn start(name: &str, prefix: &[&str], task: &Task, scratch: &Path, ring: Option<usize>) -> Result<Process> {
+pub fn start(
+    name: &str,
+    prefix: &[&str],
+    task: &Task,
+    scratch: &Path,
+    ring: Option<usize>,
+) -> Result<Process> {
     let program = std::env::current_exe()?;
     let mut command = match prefix {
         [] => Command::new(&program),
@@ -116,10 +122,13 @@ impl Bench {
                     sample.ring_share = Some(report.share());
                     sample.wakes = Some(report.wakes());
                 }
-                let moved = cell.pattern == Pattern::Connect || sample.ring_share.is_none_or(|share| share >= SHARE);
+                let moved = cell.pattern == Pattern::Connect
+                    || sample.ring_share.is_none_or(|share| share >= SHARE);
                 if cell.transport.is_ginnel() && !moved {
-                    sample.note =
-                        Some(format!("{:.0} % of its bytes stayed on TCP", 100.0 * (1.0 - sample.ring_share.unwrap_or(0.0))));
+                    sample.note = Some(format!(
+                        "{:.0} % of its bytes stayed on TCP",
+                        100.0 * (1.0 - sample.ring_share.unwrap_or(0.0))
+                    ));
                 }
                 if let Some(rate) = sample.rate().filter(|_| sample.is_behind()) {
                     sample.note = Some(format!("{rate:.0} a second, not {}", cell.x));
@@ -145,7 +154,10 @@ impl Bench {
         }
         if cell.pattern.is_app() {
             let values = self.program(cell)?;
-            return Ok((vec![[Values::new(), values]], cell.transport.is_ginnel().then(|| Report::read(&reports)).flatten()));
+            return Ok((
+                vec![[Values::new(), values]],
+                cell.transport.is_ginnel().then(|| Report::read(&reports)).flatten(),
+            ));
         }
         let mut running = Vec::new();
         for pair in 0..cell.pairs() {
@@ -156,27 +168,47 @@ impl Bench {
                 Some(link) => Server::There(link.start(cell.transport.is_ginnel(), task)?),
                 None => {
                     let name = format!("server-{pair}");
-                    Server::Here(start(&name, &self.prefix(cell.transport, true)?, &task, &self.scratch, cell.ring())?)
+                    Server::Here(start(
+                        &name,
+                        &self.prefix(cell.transport, true)?,
+                        &task,
+                        &self.scratch,
+                        cell.ring(),
+                    )?)
                 }
             };
             let address = match &server {
                 Server::Here(process) => {
-                    let port = process.port().inspect_err(|error| self.explain(error, &[process]))?;
+                    let port =
+                        process.port().inspect_err(|error| self.explain(error, &[process]))?;
                     self.address(cell, pair).parse::<Address>()?.with_port(port.into())
                 }
-                Server::There(there) => there.address(self.ways.iter().find(|way| way.0 == cell.transport).map(|way| way.1)),
+                Server::There(there) => there
+                    .address(self.ways.iter().find(|way| way.0 == cell.transport).map(|way| way.1)),
             };
-            let task = Task { host_cpu: self.host_cpu.clone(), ..cell.task(false, address.to_string(), self.seconds, cpu(false)) };
+            let task = Task {
+                host_cpu: self.host_cpu.clone(),
+                ..cell.task(false, address.to_string(), self.seconds, cpu(false))
+            };
             let name = format!("client-{pair}");
-            let client = start(&name, &self.prefix(cell.transport, false)?, &task, &self.scratch, cell.ring())?;
+            let client = start(
+                &name,
+                &self.prefix(cell.transport, false)?,
+                &task,
+                &self.scratch,
+                cell.ring(),
+            )?;
             running.push((server, client));
         }
         let mut ends = Vec::new();
         for (server, client) in running {
-            let both: Vec<&Process> = [Some(&client), server.here()].into_iter().flatten().collect();
+            let both: Vec<&Process> =
+                [Some(&client), server.here()].into_iter().flatten().collect();
             let theirs = client.result().inspect_err(|error| self.explain(error, &both))?;
             let own = match &server {
-                Server::Here(process) => process.result().inspect_err(|error| self.explain(error, &both))?,
+                Server::Here(process) => {
+                    process.result().inspect_err(|error| self.explain(error, &both))?
+                }
                 Server::There(there) => there.result()?,
             };
             ends.push([own, theirs]);
@@ -191,8 +223,13 @@ impl Bench {
         std::fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
         let address = if cell.transport.is_veth() { Network::SERVER } else { "127.0.0.1" };
         let seconds = self.seconds.ceil().max(1.0);
-        let load =
-            apps::Load { cell, address: address.parse()?, port: ginnel_demo::ports::free()?, dir: &dir, seconds: seconds as u32 };
+        let load = apps::Load {
+            cell,
+            address: address.parse()?,
+            port: ginnel_demo::ports::free()?,
+            dir: &dir,
+            seconds: seconds as u32,
+        };
         let start = |role: apps::Role, program: &[String]| {
             let server = role == apps::Role::Server;
             let cpu = self.cpus.map(|cpus| cpus[usize::from(!server)].to_string());
@@ -220,7 +257,9 @@ impl Bench {
             (_, Some(_)) => "tcp:0.0.0.0:0".into(),
             (Transport::Unix, _) => place("unix"),
             (Transport::Pipes, _) => place("fifo"),
-            (Transport::Ring, _) => format!("ring:{}:{}/{pair}", cell.bare_ring(), self.memory.display()),
+            (Transport::Ring, _) => {
+                format!("ring:{}:{}/{pair}", cell.bare_ring(), self.memory.display())
+            }
             (Transport::Vsock, _) => format!("vsock:{VSOCK_LOCAL}:0"),
             (transport, _) if transport.is_veth() => format!("tcp:{}:0", Network::SERVER),
             _ => "tcp:127.0.0.1:0".into(),
@@ -234,7 +273,9 @@ impl Bench {
 
     fn enter(&self, transport: Transport, server: bool) -> Result<Vec<&str>> {
         match transport.is_veth() {
-            true => Ok(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server).to_vec()),
+            true => {
+                Ok(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server).to_vec())
+            }
             false => Ok(Vec::new()),
         }
     }
@@ -280,7 +321,10 @@ pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -
     let cpus = match options.pin.0 {
         Some(_) if cores < 2 => None,
         Some(cpus) => {
-            if let Some(cpu) = cpus.iter().find(|&&cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
+            if let Some(cpu) = cpus
+                .iter()
+                .find(|&&cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())
+            {
                 bail!("there is no processor {cpu}: choose with --pin, or --pin none");
             }
             Some(cpus)
@@ -300,7 +344,9 @@ pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -
         false => Err(anyhow!("not needed")),
     };
     let network = match any(Transport::is_veth) {
-        true if !rustix::process::geteuid().is_root() => Err(anyhow!("network namespaces need root")),
+        true if !rustix::process::geteuid().is_root() => {
+            Err(anyhow!("network namespaces need root"))
+        }
         true => Network::build(),
         false => Err(anyhow!("not needed")),
     };

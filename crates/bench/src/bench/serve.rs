@@ -42,8 +42,9 @@ pub struct Far {
 impl Link {
     /// Tries whether somebody listens.
     pub fn to(address: SocketAddr) -> Result<Self> {
-        TcpStream::connect_timeout(&address, Duration::from_secs(10))
-            .with_context(|| format!("nobody listens at {address}: start `ginnel bench serve` there"))?;
+        TcpStream::connect_timeout(&address, Duration::from_secs(10)).with_context(|| {
+            format!("nobody listens at {address}: start `ginnel bench serve` there")
+        })?;
         Ok(Self(address))
     }
 
@@ -55,7 +56,9 @@ impl Link {
         stream.write_all((serde_json::to_string(&request)? + "\n").as_bytes())?;
         let mut lines = BufReader::new(stream);
         let first = line(&mut lines)?;
-        let port = first.strip_prefix("listening ").with_context(|| format!("the other machine said {first:?}"))?;
+        let port = first
+            .strip_prefix("listening ")
+            .with_context(|| format!("the other machine said {first:?}"))?;
         let address = SocketAddr::new(self.0.ip(), port.parse()?);
         Ok(Far { address, lines: lines.into() })
     }
@@ -109,11 +112,28 @@ fn answer(stream: &mut TcpStream, ginnel: &Result<Ginnel>, scratch: &Path) -> Re
         return Ok(());
     }
     let request: Request = serde_json::from_str(&text).context("a request of another version?")?;
-    ensure!(request.version == env!("CARGO_PKG_VERSION"), "version {} there, {} here", request.version, env!("CARGO_PKG_VERSION"));
-    ensure!(request.task.server && request.task.address == "tcp:0.0.0.0:0", "only servers on any port are started");
+    ensure!(
+        request.version == env!("CARGO_PKG_VERSION"),
+        "version {} there, {} here",
+        request.version,
+        env!("CARGO_PKG_VERSION")
+    );
+    ensure!(
+        request.task.server && request.task.address == "tcp:0.0.0.0:0",
+        "only servers on any port are started"
+    );
     ensure!(request.task.host_cpu.is_none(), "a server asks no host");
-    ensure!((1..=64 << 20).contains(&request.task.size) && (1..=10_000).contains(&request.task.connections), "out of bounds");
-    ensure!([request.task.seconds, request.task.warm_up].iter().all(|seconds| (0.0..=60.0).contains(seconds)), "out of bounds");
+    ensure!(
+        (1..=64 << 20).contains(&request.task.size)
+            && (1..=10_000).contains(&request.task.connections),
+        "out of bounds"
+    );
+    ensure!(
+        [request.task.seconds, request.task.warm_up]
+            .iter()
+            .all(|seconds| (0.0..=60.0).contains(seconds)),
+        "out of bounds"
+    );
     let prefix = match (request.ginnel, ginnel) {
         (false, _) => Vec::new(),
         (true, Ok(ginnel)) => ginnel.run(false)?,

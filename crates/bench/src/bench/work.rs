@@ -79,7 +79,9 @@ impl Task {
             let listener = Listener::bind(&address)?;
             println!("listening {}", listener.port()?);
             match self.pattern {
-                Pattern::Latency | Pattern::Paused | Pattern::Rate | Pattern::Pairs => ping::answer(self, &listener)?,
+                Pattern::Latency | Pattern::Paused | Pattern::Rate | Pattern::Pairs => {
+                    ping::answer(self, &listener)?
+                }
                 Pattern::Stream | Pattern::Rings => stream::receive(self, &listener)?,
                 Pattern::Both => duplex::run(self, listener.accept()?)?,
                 Pattern::Connect => setup::answer(&listener)?,
@@ -88,7 +90,9 @@ impl Task {
             }
         } else {
             match self.pattern {
-                Pattern::Latency | Pattern::Paused | Pattern::Rate | Pattern::Pairs => ping::ask(self, &address)?,
+                Pattern::Latency | Pattern::Paused | Pattern::Rate | Pattern::Pairs => {
+                    ping::ask(self, &address)?
+                }
                 Pattern::Stream | Pattern::Rings => stream::send(self, &address)?,
                 Pattern::Both => duplex::run(self, crate::conn::Conn::connect(&address)?)?,
                 Pattern::Connect => setup::ask(self, &address)?,
@@ -180,7 +184,13 @@ impl Phase {
     fn begin() -> Self {
         // The host first: asking takes a while.
         let host_began = host::seconds();
-        Self { host_began, began: Instant::now(), cpu_began: cpu_seconds(), ended: None, host_ended: None }
+        Self {
+            host_began,
+            began: Instant::now(),
+            cpu_began: cpu_seconds(),
+            ended: None,
+            host_ended: None,
+        }
     }
 
     fn end(&mut self) {

@@ -100,7 +100,10 @@ pub fn contended(asked: &Asked, end: usize) -> Result<(), Failed> {
     }
     let share = done as f64 / all as f64;
     let rate = all as f64 / elapsed.as_secs_f64();
-    println!("result messages={all} elapsed_ns={} per_s={rate:.0} share={share:.3}", elapsed.as_nanos());
+    println!(
+        "result messages={all} elapsed_ns={} per_s={rate:.0} share={share:.3}",
+        elapsed.as_nanos()
+    );
     println!("end");
     Ok(())
 }
@@ -126,8 +129,14 @@ impl Pthread {
         // own, which stays mapped for as long as the segment does.
         let failed = unsafe {
             libc::pthread_mutexattr_init(attributes.as_mut_ptr())
-                | libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED)
-                | libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST)
+                | libc::pthread_mutexattr_setpshared(
+                    attributes.as_mut_ptr(),
+                    libc::PTHREAD_PROCESS_SHARED,
+                )
+                | libc::pthread_mutexattr_setrobust(
+                    attributes.as_mut_ptr(),
+                    libc::PTHREAD_MUTEX_ROBUST,
+                )
                 | libc::pthread_mutex_init(mutex, attributes.as_ptr())
         };
         if failed == 0 { Ok(Self(mutex)) } else { Err("no robust mutex".into()) }

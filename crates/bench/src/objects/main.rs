@@ -48,7 +48,8 @@ impl Asked {
             values.insert(name, value);
         }
         let cpu = |name: &str| values.get(name).map(|cpu| cpu.parse::<usize>()).transpose();
-        let number = |name: &str, else_: u32| values.get(name).map_or(Ok(else_), |text| text.parse());
+        let number =
+            |name: &str, else_: u32| values.get(name).map_or(Ok(else_), |text| text.parse());
         Ok(Self {
             mode,
             size: number("--size", 64)? as usize,
@@ -150,6 +151,9 @@ fn tell(mut samples: Vec<f64>) {
     samples.sort_by(f64::total_cmp);
     let at = |share: f64| samples[((samples.len() - 1) as f64 * share) as usize];
     let (least, median, most) = (at(0.), at(0.5), at(0.99));
-    println!("result samples={} min_ns={least:.1} p50_ns={median:.1} p99_ns={most:.1}", samples.len());
+    println!(
+        "result samples={} min_ns={least:.1} p50_ns={median:.1} p99_ns={most:.1}",
+        samples.len()
+    );
     println!("end");
 }

@@ -94,19 +94,38 @@ impl Outcome {
 /// Those of Ginnel's measures that these figures need and two builds can be compared by: the cost
 /// of idle connections is so near 0 that a ratio says nothing. `no_veth`: without those over veth.
 pub fn measures(figures: &[&Figure], no_veth: bool) -> Vec<&'static Measure> {
-    let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
-    let is_ours = |measure: &&Measure| measure.carrier.is_ginnel() && !measure.carrier.is_guests() && measure.work != Work::Idle;
+    let is_needed =
+        |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
+    let is_ours = |measure: &&Measure| {
+        measure.carrier.is_ginnel() && !measure.carrier.is_guests() && measure.work != Work::Idle
+    };
     let is_asked = |measure: &&Measure| !no_veth || !measure.carrier.is_veth();
-    MEASURES.iter().filter(is_ours).filter(is_asked).filter(|measure| is_needed(measure.id)).collect()
+    MEASURES
+        .iter()
+        .filter(is_ours)
+        .filter(is_asked)
+        .filter(|measure| is_needed(measure.id))
+        .collect()
 }
 
 /// Measures both builds, of which `bench` holds the new one; what seems worse a second time.
-pub fn run(bench: &mut Bench, old: Ginnel, machine: Machine, measures: &[&'static Measure], rounds: usize) -> Result<Comparison> {
+pub fn run(
+    bench: &mut Bench,
+    old: Ginnel,
+    machine: Machine,
+    measures: &[&'static Measure],
+    rounds: usize,
+) -> Result<Comparison> {
     let mut other = Ok(old);
     let (old, new) = both(bench, &mut other, measures, rounds, "")?;
-    let mut rows: Vec<Row> =
-        measures.iter().zip(old.iter().zip(&new)).map(|(measure, (old, new))| judge(measure, old, new)).collect();
-    let seems_worse = |measure: &&&Measure| rows.iter().any(|row| row.id == measure.id && row.outcome == Outcome::Worse);
+    let mut rows: Vec<Row> = measures
+        .iter()
+        .zip(old.iter().zip(&new))
+        .map(|(measure, (old, new))| judge(measure, old, new))
+        .collect();
+    let seems_worse = |measure: &&&Measure| {
+        rows.iter().any(|row| row.id == measure.id && row.outcome == Outcome::Worse)
+    };
     let doubtful: Vec<&Measure> = measures.iter().filter(seems_worse).copied().collect();
     if !doubtful.is_empty() {
         let (old, new) = both(bench, &mut other, &doubtful, rounds, ", again")?;
@@ -138,7 +157,13 @@ fn both(
                 if is_old {
                     std::mem::swap(&mut bench.ginnel, other);
                 }
-                let taken = take(bench, measure, round, &mut limit, if is_old { &mut *old } else { &mut *new });
+                let taken = take(
+                    bench,
+                    measure,
+                    round,
+                    &mut limit,
+                    if is_old { &mut *old } else { &mut *new },
+                );
                 if is_old {
                     std::mem::swap(&mut bench.ginnel, other);
                 }
@@ -168,7 +193,8 @@ fn value(work: Work, sample: &Sample) -> Option<f64> {
 }
 
 fn more_is_better(work: Work) -> bool {
-    work.is_rate() || matches!(work, Work::Stream(_) | Work::GoStream(_) | Work::Memcpy | Work::Both)
+    work.is_rate()
+        || matches!(work, Work::Stream(_) | Work::GoStream(_) | Work::Memcpy | Work::Both)
 }
 
 /// Up to which share a difference is noise, by the rounds of the old build.
@@ -191,7 +217,9 @@ fn outcome(pairs: &[(f64, f64)], more_is_better: bool) -> Outcome {
 }
 
 fn judge(measure: &Measure, old: &Series, new: &Series) -> Row {
-    let values = |series: &Series| Spread::of(series.taken.iter().filter_map(|taken| value(measure.work, &taken.sample)));
+    let values = |series: &Series| {
+        Spread::of(series.taken.iter().filter_map(|taken| value(measure.work, &taken.sample)))
+    };
     // Of rounds that have both, with the processors as near each other.
     let pairs: Vec<(f64, f64)> = old
         .taken
@@ -202,7 +230,8 @@ fn judge(measure: &Measure, old: &Series, new: &Series) -> Row {
             (!moved(before.limit_ns(), after.limit_ns(), TOLERANCE)).then_some(pair)
         })
         .collect();
-    let failure = |series: &Series| series.failures.last().cloned().filter(|_| series.taken.is_empty());
+    let failure =
+        |series: &Series| series.failures.last().cloned().filter(|_| series.taken.is_empty());
     let outcome = match (failure(old), failure(new)) {
         (_, Some(why)) => Outcome::Failed(why),
         (Some(why), None) => Outcome::NoBase(why),
@@ -255,13 +284,15 @@ impl Comparison {
 
     /// Keeps it as JSON.
     pub fn write(&self, path: &std::path::Path) -> Result<()> {
-        std::fs::write(path, serde_json::to_string_pretty(self)? + "\n").with_context(|| format!("writing {}", path.display()))
+        std::fs::write(path, serde_json::to_string_pretty(self)? + "\n")
+            .with_context(|| format!("writing {}", path.display()))
     }
 }
 
 fn cells(row: &Row) -> Vec<Cell> {
     let work = MEASURES.iter().find(|measure| measure.id == row.id).map(|measure| measure.work);
-    let absolute = |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(work, s.median));
+    let absolute =
+        |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(work, s.median));
     let (outcome, color) = match &row.outcome {
         Outcome::Same => ("", Color::Reset),
         Outcome::Better => ("better", Color::Green),
@@ -276,7 +307,9 @@ fn cells(row: &Row) -> Vec<Cell> {
         Cell::new(row.id),
         Cell::new(absolute(row.old)),
         Cell::new(absolute(row.new)),
-        Cell::new(row.ratio.map_or("–".into(), |s| format!("{} ({}–{})", short(s.median), short(s.min), short(s.max)))),
+        Cell::new(row.ratio.map_or("–".into(), |s| {
+            format!("{} ({}–{})", short(s.median), short(s.min), short(s.max))
+        })),
         Cell::new(format!("{:.0} %", row.noise * 100.0)),
         Cell::new(row.rounds),
         Cell::new(outcome).fg(color),
@@ -340,7 +373,8 @@ mod tests {
     }
 
     fn series(values: &[f64], limit: f64, ring: u64) -> Series {
-        let report = Some(Report { ring_in: ring, tcp_in: 100 - ring, processes: 2, ..Report::default() });
+        let report =
+            Some(Report { ring_in: ring, tcp_in: 100 - ring, processes: 2, ..Report::default() });
         let sample = |value| Sample { value, cpu_percent: None, report, raw: vec![] };
         let taken = values.iter().enumerate().map(|(i, &value)| Taken {
             round: i + 1,
@@ -349,16 +383,33 @@ mod tests {
             foreign_percent: 0.0,
             sample: sample(value),
         });
-        Series { id: "ginnel/blocking", taken: taken.collect(), discarded: vec![], failures: vec![] }
+        Series {
+            id: "ginnel/blocking",
+            taken: taken.collect(),
+            discarded: vec![],
+            failures: vec![],
+        }
     }
 
-    const MEASURE: Measure = Measure { id: "ginnel/blocking", carrier: Carrier::Ginnel, work: Work::PingPong("blocking") };
+    const MEASURE: Measure = Measure {
+        id: "ginnel/blocking",
+        carrier: Carrier::Ginnel,
+        work: Work::PingPong("blocking"),
+    };
 
     #[test]
     fn builds_are_compared_where_the_processors_lie_as_near() {
-        let row = judge(&MEASURE, &series(&QUIET, 60.0, 100), &series(&QUIET.map(|v| v * 2.0), 61.0, 100));
+        let row = judge(
+            &MEASURE,
+            &series(&QUIET, 60.0, 100),
+            &series(&QUIET.map(|v| v * 2.0), 61.0, 100),
+        );
         assert_eq!((row.outcome, row.rounds), (Outcome::Worse, 5));
-        let row = judge(&MEASURE, &series(&QUIET, 60.0, 100), &series(&QUIET.map(|v| v * 2.0), 180.0, 100));
+        let row = judge(
+            &MEASURE,
+            &series(&QUIET, 60.0, 100),
+            &series(&QUIET.map(|v| v * 2.0), 180.0, 100),
+        );
         assert_eq!((row.outcome, row.rounds), (Outcome::TooFew, 0));
     }
 
@@ -368,14 +419,23 @@ mod tests {
         let mut failed = series(&[], 60.0, 100);
         failed.failures.push("why".into());
         assert_eq!(judge(&MEASURE, &good, &on_tcp).outcome, Outcome::NotAccelerated);
-        assert_eq!(judge(&MEASURE, &on_tcp, &good).outcome, Outcome::NoBase("not accelerated".into()));
+        assert_eq!(
+            judge(&MEASURE, &on_tcp, &good).outcome,
+            Outcome::NoBase("not accelerated".into())
+        );
         assert_eq!(judge(&MEASURE, &good, &failed).outcome, Outcome::Failed("why".into()));
         assert_eq!(judge(&MEASURE, &failed, &good).outcome, Outcome::NoBase("why".into()));
     }
 
     #[test]
     fn what_is_worse_only_once_is_not_held_against_it() {
-        let row = |factor: f64| judge(&MEASURE, &series(&QUIET, 60.0, 100), &series(&QUIET.map(|v| v * factor), 60.0, 100));
+        let row = |factor: f64| {
+            judge(
+                &MEASURE,
+                &series(&QUIET, 60.0, 100),
+                &series(&QUIET.map(|v| v * factor), 60.0, 100),
+            )
+        };
         assert_eq!(confirmed(row(1.0)).outcome, Outcome::Unconfirmed);
         assert_eq!(confirmed(row(1.2)).outcome, Outcome::Worse);
         assert!(!Outcome::Unconfirmed.is_bad());

@@ -59,15 +59,23 @@ impl Guests {
         let daemon = Daemon::start(directory, SEGMENT, false)?;
         let switch = Switch::new(directory)?;
         let mut bridge = Bridge::new(2);
-        let file = |name: &str| -> Result<_> { Ok((format!("{PLACE}/{name}"), 0o755, std::fs::read(programs.path(name))?)) };
-        let files: Vec<_> = ["pingpong", "stream", "idle", "getter"].into_iter().map(file).collect::<Result<_>>()?;
+        let file = |name: &str| -> Result<_> {
+            Ok((format!("{PLACE}/{name}"), 0o755, std::fs::read(programs.path(name))?))
+        };
+        let files: Vec<_> = ["pingpong", "stream", "idle", "getter"]
+            .into_iter()
+            .map(file)
+            .collect::<Result<_>>()?;
         let spec = |slot: u16| -> Result<Spec> {
             let mut options = daemon.vm_args("bench", slot)?;
             if let Ok(bridge) = &bridge {
                 options.extend(bridge.options(usize::from(slot) - 1));
             }
             Ok(Spec {
-                programs: ginnel_guest::initramfs::find("memcached").iter().map(|_| "memcached".to_owned()).collect(),
+                programs: ginnel_guest::initramfs::find("memcached")
+                    .iter()
+                    .map(|_| "memcached".to_owned())
+                    .collect(),
                 netdev: Some(switch.netdev("net")),
                 address: Some(format!("10.77.0.{slot}/24")),
                 options,
@@ -82,7 +90,14 @@ impl Guests {
             let begin = format!("ip link set eth1 up && ip addr add 10.78.0.{slot}/24 dev eth1");
             bridge = bridge.and_then(|bridge| machine.run(&begin, SHORT)?.good().map(|_| bridge));
         }
-        Ok(Self { machines, _daemon: daemon, _switch: switch, bridge, kernel, port: Cell::new(7000) })
+        Ok(Self {
+            machines,
+            _daemon: daemon,
+            _switch: switch,
+            bridge,
+            kernel,
+            port: Cell::new(7000),
+        })
     }
 
     /// For the reader.
@@ -93,7 +108,10 @@ impl Guests {
                 "under software emulation, which is not KVM: these figures compare ways within it, and say nothing of real machines"
             }
         };
-        format!("guests: two virtual machines of one processor with kernel {}, {how}", self.kernel.release())
+        format!(
+            "guests: two virtual machines of one processor with kernel {}, {how}",
+            self.kernel.release()
+        )
     }
 
     /// Runs a workload's two halves, one in each machine: the result lines of the server (first)
@@ -106,7 +124,8 @@ impl Guests {
         options: &[String],
         patience: Duration,
     ) -> Result<(Vec<Values>, Option<Report>)> {
-        let _driver = (carrier == Carrier::GinnelSysfs).then(|| Unbound::new(&self.machines)).transpose()?;
+        let _driver =
+            (carrier == Carrier::GinnelSysfs).then(|| Unbound::new(&self.machines)).transpose()?;
         let address = match (carrier, &self.bridge) {
             (Carrier::Tap, Err(why)) => bail!("no bridge between the machines: {why:#}"),
             (Carrier::Tap, Ok(_)) => SERVER_BY_TAP,
@@ -116,11 +135,21 @@ impl Guests {
         let before = if carrier.is_ginnel() { "ginnel run -- " } else { "" };
         let line = |role: &str| {
             let command = match (work, role) {
-                (Work::Getter, "server") => format!("memcached -l {address} -p {port} -U 0 -t 1 -m 64 -u root"),
-                (Work::Idle, _) => format!("{PLACE}/{program} {role} --addr {address}:{port} {} --mark {MARK}", options.join(" ")),
-                _ => format!("{PLACE}/{program} {role} --addr {address}:{port} {}", options.join(" ")),
+                (Work::Getter, "server") => {
+                    format!("memcached -l {address} -p {port} -U 0 -t 1 -m 64 -u root")
+                }
+                (Work::Idle, _) => format!(
+                    "{PLACE}/{program} {role} --addr {address}:{port} {} --mark {MARK}",
+                    options.join(" ")
+                ),
+                _ => format!(
+                    "{PLACE}/{program} {role} --addr {address}:{port} {}",
+                    options.join(" ")
+                ),
             };
-            format!("rm -f {REPORT} {MARK}; export GINNEL_REPORT={REPORT}; echo $$ >{PID}; exec {before}{command}")
+            format!(
+                "rm -f {REPORT} {MARK}; export GINNEL_REPORT={REPORT}; echo $$ >{PID}; exec {before}{command}"
+            )
         };
         let [server, client] = &self.machines;
         // It is gone, and has reported, before anything else is done.
@@ -131,17 +160,25 @@ impl Guests {
         let listens = format!(
             "for i in $(seq 300); do grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1"
         );
-        ensure!(server.run(&listens, SHORT * 2)?.status == 0, "{program} does not listen in its machine");
+        ensure!(
+            server.run(&listens, SHORT * 2)?.status == 0,
+            "{program} does not listen in its machine"
+        );
         let fetching = client.start(&line("client"), patience)?;
         let idle = (work == Work::Idle).then(|| self.idle_cost());
         let theirs = fetching.finish()?;
         if work == Work::Getter || theirs.status != 0 {
             let stopped = server.run(&stop, SHORT)?;
-            ensure!(work != Work::Getter || stopped.status == 0, "{program}'s server does not end: {}", stopped.err.trim());
+            ensure!(
+                work != Work::Getter || stopped.status == 0,
+                "{program}'s server does not end: {}",
+                stopped.err.trim()
+            );
         }
         let own = serving.finish()?;
         let theirs = values("client", &theirs)?;
-        let mut raw = if work == Work::Getter { vec![theirs] } else { vec![values("server", &own)?, theirs] };
+        let mut raw =
+            if work == Work::Getter { vec![theirs] } else { vec![values("server", &own)?, theirs] };
         if let Some(cost) = idle {
             raw.push(cost?);
         }
@@ -159,15 +196,23 @@ impl Guests {
     /// What both machines cost the host while the programs in them sleep.
     fn idle_cost(&self) -> Result<Values> {
         for machine in &self.machines {
-            let asleep = format!("for i in $(seq 300); do [ -e {MARK} ] && exit 0; sleep 0.2; done; exit 1");
-            ensure!(machine.run(&asleep, SHORT * 3)?.status == 0, "the programs that are to sleep do not come to it");
+            let asleep =
+                format!("for i in $(seq 300); do [ -e {MARK} ] && exit 0; sleep 0.2; done; exit 1");
+            ensure!(
+                machine.run(&asleep, SHORT * 3)?.status == 0,
+                "the programs that are to sleep do not come to it"
+            );
         }
         std::thread::sleep(IDLE_FROM);
-        let spent = || self.machines.iter().map(|machine| cpu_ns(machine.pid())).sum::<Result<u64>>();
+        let spent =
+            || self.machines.iter().map(|machine| cpu_ns(machine.pid())).sum::<Result<u64>>();
         let (before, begun) = (spent()?, Instant::now());
         std::thread::sleep(IDLE_FOR);
         let (spent, elapsed) = (spent()?.saturating_sub(before), begun.elapsed());
-        Ok(Values::from([("cpu_ns".into(), spent as f64), ("elapsed_ns".into(), elapsed.as_nanos() as f64)]))
+        Ok(Values::from([
+            ("cpu_ns".into(), spent as f64),
+            ("elapsed_ns".into(), elapsed.as_nanos() as f64),
+        ]))
     }
 
     /// CPU time that both machines have taken of the host, in ticks of 10 ms.
@@ -178,7 +223,9 @@ impl Guests {
     /// For a program that hangs.
     pub fn status(&self) -> String {
         let look = |machine: &Guest| {
-            machine.run("ginnel status --json; ps", SHORT).map_or_else(|error| format!("{error:#}"), |said| said.out)
+            machine
+                .run("ginnel status --json; ps", SHORT)
+                .map_or_else(|error| format!("{error:#}"), |said| said.out)
         };
         self.machines.iter().map(look).collect()
     }
@@ -201,7 +248,11 @@ struct Unbound<'a>(&'a [Guest; 2], String);
 
 impl<'a> Unbound<'a> {
     fn new(machines: &'a [Guest; 2]) -> Result<Self> {
-        let device = machines[0].run("basename $(readlink -f /sys/class/ginnel/ginnel0/device)", SHORT)?.good()?.trim().to_owned();
+        let device = machines[0]
+            .run("basename $(readlink -f /sys/class/ginnel/ginnel0/device)", SHORT)?
+            .good()?
+            .trim()
+            .to_owned();
         let this = Self(machines, device);
         this.tell("unbind")?;
         Ok(this)
@@ -209,7 +260,9 @@ impl<'a> Unbound<'a> {
 
     fn tell(&self, what: &str) -> Result<()> {
         for machine in self.0 {
-            machine.run(&format!("echo {} >/sys/bus/pci/drivers/ginnel/{what}", self.1), SHORT)?.good()?;
+            machine
+                .run(&format!("echo {} >/sys/bus/pci/drivers/ginnel/{what}", self.1), SHORT)?
+                .good()?;
         }
         Ok(())
     }

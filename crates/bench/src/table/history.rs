@@ -21,7 +21,8 @@ pub fn draw(root: &Path) -> Result<()> {
     ensure!(!runs.is_empty(), "there is no run in {}", root.join("benchmarks").display());
     let folder = root.join("benchmarks/history");
     if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        std::fs::remove_dir_all(&folder)
+            .with_context(|| format!("removing {}", folder.display()))?;
     }
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let mut page = head(&runs);
@@ -45,13 +46,16 @@ pub fn draw(root: &Path) -> Result<()> {
 /// The runs by date, each with the name of its file.
 fn read(folder: &Path) -> Result<Vec<(String, Kept)>> {
     let mut runs = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+    for entry in
+        std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?
+    {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if !name.ends_with(".json") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
         // Records of `make demo` and of costs are of another shape.
         if let Ok(kept) = serde_json::from_str::<Kept>(&text) {
             runs.push((name.to_owned(), kept));
@@ -95,10 +99,11 @@ fn groups(runs: &[(String, Kept)]) -> Vec<(&str, Vec<History<'_>>)> {
         for figure in run.figures.iter().filter(|figure| figure.value.is_some()) {
             let key = (figure.group.as_str(), figure.id.as_str());
             let (group, place) = *places.entry(key).or_insert_with(|| {
-                let group = groups.iter().position(|(name, _)| *name == key.0).unwrap_or_else(|| {
-                    groups.push((key.0, Vec::new()));
-                    groups.len() - 1
-                });
+                let group =
+                    groups.iter().position(|(name, _)| *name == key.0).unwrap_or_else(|| {
+                        groups.push((key.0, Vec::new()));
+                        groups.len() - 1
+                    });
                 groups[group].1.push((key.1, Vec::new()));
                 (group, groups[group].1.len() - 1)
             });
@@ -128,7 +133,12 @@ fn chart(group: &str, figures: &[History<'_>], runs: &[(String, Kept)]) -> Chart
     Chart {
         title: group.to_owned(),
         x: Axis { label: "run", scale: Scale::Linear, write: whole, marks },
-        y: Axis { label: "figure", scale: if positive { Scale::Log } else { Scale::Linear }, write: written, marks: Vec::new() },
+        y: Axis {
+            label: "figure",
+            scale: if positive { Scale::Log } else { Scale::Linear },
+            write: written,
+            marks: Vec::new(),
+        },
         series,
     }
 }
@@ -143,7 +153,12 @@ fn table(figures: &[History<'_>]) -> String {
         };
         let (first, newest) = (said(values.first()), said(values.last()));
         let target = values.last().map_or("", |(_, figure)| figure.target.as_str());
-        let _ = writeln!(text, "| {id} | {target} | {} | {} |", first.unwrap_or_default(), newest.unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "| {id} | {target} | {} | {} |",
+            first.unwrap_or_default(),
+            newest.unwrap_or_default()
+        );
     }
     text
 }

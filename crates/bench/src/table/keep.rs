@@ -69,7 +69,9 @@ fn rounded(value: serde_json::Value) -> serde_json::Value {
             number.map_or(Value::Null, |number: f64| number.into())
         }
         Value::Array(values) => values.into_iter().map(rounded).collect(),
-        Value::Object(values) => values.into_iter().map(|(name, value)| (name, rounded(value))).collect(),
+        Value::Object(values) => {
+            values.into_iter().map(|(name, value)| (name, rounded(value))).collect()
+        }
         other => other,
     }
 }

@@ -125,7 +125,8 @@ fn measure(options: &Options) -> Result<bool> {
         println!("{}.", guests.describe());
     }
     let path = if options.record {
-        let (date, commit) = (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
+        let (date, commit) =
+            (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
         let kind = match options {
             Options { guests: true, .. } => "-guests",
             Options { peers: true, .. } => "-peers",
@@ -158,18 +159,26 @@ fn compare(
     }
     bench.ginnel = Ok(new);
     let path = bench.scratch.join("comparison.json");
-    let comparison = against::run(bench, old, machine, measures, options.rounds.unwrap_or(against::ROUNDS))?;
+    let comparison =
+        against::run(bench, old, machine, measures, options.rounds.unwrap_or(against::ROUNDS))?;
     comparison.print();
     comparison.write(&path)?;
     println!("Raw samples: {}", path.display());
     Ok(comparison.is_good())
 }
 
-fn prepare(options: &Options, measures: &[&Measure], target: &Path, repository: &Path, scratch: PathBuf) -> Result<Bench> {
+fn prepare(
+    options: &Options,
+    measures: &[&Measure],
+    target: &Path,
+    repository: &Path,
+    scratch: PathBuf,
+) -> Result<Bench> {
     let mut ginnel = match options.no_ginnel {
         true => Err("left out by --no-ginnel".into()),
         false if !results::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
-        false => Ginnel::find(options.ginnel.clone(), !options.no_build, target).map_err(|error| format!("{error:#}")),
+        false => Ginnel::find(options.ginnel.clone(), !options.no_build, target)
+            .map_err(|error| format!("{error:#}")),
     };
     let tokens = match &mut ginnel {
         Ok(ginnel) if results::needs(measures, |carrier| carrier == Carrier::GinnelTokens) => {
@@ -181,12 +190,16 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, repository: 
     let network = match options.no_veth {
         true => Err("left out by --no-veth".into()),
         false if !results::needs(measures, Carrier::is_veth) => Err("not needed".into()),
-        false if !rustix::process::geteuid().is_root() => Err("network namespaces need root".into()),
+        false if !rustix::process::geteuid().is_root() => {
+            Err("network namespaces need root".into())
+        }
         false => Network::build().map_err(|error| format!("{error:#}")),
     };
     let programs = programs::Programs::compile(target)?;
     let guests = match options.guests {
-        true => Guests::boot(&programs, &scratch.join("guests")).map_err(|error| format!("{error:#}")),
+        true => {
+            Guests::boot(&programs, &scratch.join("guests")).map_err(|error| format!("{error:#}"))
+        }
         false => Err("only with --guests".into()),
     };
     let peers = peers::Peers::find(measures, &programs, repository, target);
@@ -208,13 +221,15 @@ fn chosen(options: &Options) -> Vec<&'static Figure> {
     let matches = |figure: &&Figure| {
         let name = format!("{} {}", figure.id(), figure.group);
         figure.belongs(options.guests, options.peers)
-            && (options.only.is_empty() || options.only.iter().any(|pattern| name.contains(pattern.as_str())))
+            && (options.only.is_empty()
+                || options.only.iter().any(|pattern| name.contains(pattern.as_str())))
     };
     FIGURES.iter().filter(matches).collect()
 }
 
 fn needed(figures: &[&Figure]) -> Vec<&'static Measure> {
-    let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
+    let is_needed =
+        |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
     MEASURES.iter().filter(|measure| is_needed(measure.id)).collect()
 }
 
@@ -227,7 +242,9 @@ fn target_folder() -> Result<PathBuf> {
 /// The folder of the workspace where cargo started this program, else the current one.
 fn repository() -> PathBuf {
     match std::env::var_os("CARGO_MANIFEST_DIR") {
-        Some(bench) => Path::new(&bench).ancestors().nth(2).map_or_else(|| ".".into(), Path::to_path_buf),
+        Some(bench) => {
+            Path::new(&bench).ancestors().nth(2).map_or_else(|| ".".into(), Path::to_path_buf)
+        }
         None => ".".into(),
     }
 }

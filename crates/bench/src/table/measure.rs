@@ -66,7 +66,12 @@ impl Bench {
     pub fn sample(&self, measure: &Measure) -> Result<Sample> {
         let options = self.options(measure);
         let cpus = measure.work.places().map(|place| self.cpus[place]);
-        let _busy = measure.work.busy().iter().map(|&place| self.busy(self.cpus[place])).collect::<Result<Vec<_>>>()?;
+        let _busy = measure
+            .work
+            .busy()
+            .iter()
+            .map(|&place| self.busy(self.cpus[place]))
+            .collect::<Result<Vec<_>>>()?;
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
             Carrier::Object(mode) => (vec![self.object(mode, &options, cpus)?], None),
@@ -76,13 +81,24 @@ impl Bench {
             }
             Carrier::Ucx(test) => {
                 self.peers.ucx.as_ref().map_err(|why| anyhow!("{why}"))?;
-                (vec![peers::ucx(test, measure.work, self.quick, cpus, &self.scratch, self.deadline())?], None)
+                (
+                    vec![peers::ucx(
+                        test,
+                        measure.work,
+                        self.quick,
+                        cpus,
+                        &self.scratch,
+                        self.deadline(),
+                    )?],
+                    None,
+                )
             }
             carrier if carrier.is_guests() => self.guest_pair(carrier, measure.work, &options)?,
             carrier => self.pairs(carrier, measure.work, &options, cpus)?,
         };
         Ok(Sample {
-            value: value(measure.work, &raw).with_context(|| format!("{} gave {raw:?}", measure.id))?,
+            value: value(measure.work, &raw)
+                .with_context(|| format!("{} gave {raw:?}", measure.id))?,
             cpu_percent: cpu_percent(&raw),
             report,
             raw,
@@ -102,29 +118,45 @@ impl Bench {
             Work::PingPong(mode) => format!("--size 64 --seconds {seconds} --mode {mode}"),
             Work::OneCore => format!("--size 64 --seconds {seconds}"),
             // Many turns of the scheduler.
-            Work::Beside | Work::BesideOneCore => format!("--size 64 --seconds {}", if self.quick { "0.3" } else { "1" }),
+            Work::Beside | Work::BesideOneCore => {
+                format!("--size 64 --seconds {}", if self.quick { "0.3" } else { "1" })
+            }
             Work::Changes(count) => format!("--connections {count} --seconds {seconds}"),
             Work::Large(size) => format!("--size {size} --seconds {seconds}"),
             Work::Tail => format!("--size 64 --batch 1 --seconds {seconds}"),
             Work::Memcpy | Work::Both => format!("--size 65536 --seconds {seconds}"),
-            Work::Crowd(all) => format!("--connections {all} --count 100 --warmup 16 --seconds {seconds}"),
+            Work::Crowd(all) => {
+                format!("--connections {all} --count 100 --warmup 16 --seconds {seconds}")
+            }
             // The tasks have theirs in `task`.
             Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => String::from("--seconds 0"),
             Work::Paused(mode) => {
                 let mode = if mode.is_empty() { String::new() } else { format!(" --mode {mode}") };
-                format!("--size 64 --pause-us 1000 --count {}{mode}", if self.quick { 150 } else { 400 })
+                format!(
+                    "--size 64 --pause-us 1000 --count {}{mode}",
+                    if self.quick { 150 } else { 400 }
+                )
             }
             Work::Stream(size) => format!("--size {size} --seconds {seconds}"),
             Work::Idle => {
-                let seconds = if guests { guests::IDLE_SECONDS } else { if self.quick { 1 } else { 3 } };
-                format!("--connections {} --warmup 16 --seconds {seconds}", measure.carrier.idle_connections())
+                let seconds =
+                    if guests { guests::IDLE_SECONDS } else { if self.quick { 1 } else { 3 } };
+                format!(
+                    "--connections {} --warmup 16 --seconds {seconds}",
+                    measure.carrier.idle_connections()
+                )
             }
             Work::Go(all) => format!("--connections {all} --seconds {seconds}"),
-            Work::GoBeside(all) => format!("--connections {all} --seconds {}", if self.quick { "1" } else { "2" }),
+            Work::GoBeside(all) => {
+                format!("--connections {all} --seconds {}", if self.quick { "1" } else { "2" })
+            }
             Work::GoStream(size) => format!("--mode stream --size {size} --seconds {seconds}"),
             Work::Lock | Work::Contended => format!("--seconds {seconds}"),
             Work::GoCall => format!("--mode call --seconds {seconds}"),
-            Work::Getter => format!("--size 1024 --pause-us 5000 --count {}", if self.quick { 150 } else { 400 }),
+            Work::Getter => format!(
+                "--size 1024 --pause-us 5000 --count {}",
+                if self.quick { 150 } else { 400 }
+            ),
         };
         // Where the first bytes of a connection are TCP's, they must not be a large part of few
         // messages.
@@ -136,7 +168,8 @@ impl Bench {
     fn busy(&self, cpu: usize) -> Result<Process> {
         let mut command = Command::new(self.programs.path("references"));
         command.args(["busy", "--cpu", &cpu.to_string()]);
-        let process = Process::start("busy", command, &self.scratch.join("busy.err"), self.deadline())?;
+        let process =
+            Process::start("busy", command, &self.scratch.join("busy.err"), self.deadline())?;
         process.told("busy")?;
         Ok(process)
     }
@@ -147,7 +180,8 @@ impl Bench {
 
     /// By the program beside this one.
     fn object(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
-        let mut command = Command::new(std::env::current_exe()?.with_file_name("ginnel-bench-objects"));
+        let mut command =
+            Command::new(std::env::current_exe()?.with_file_name("ginnel-bench-objects"));
         if mode == "python" {
             command.env("GINNEL_LIBRARY", self.programs.libginnel()?);
         }
@@ -155,25 +189,45 @@ impl Bench {
     }
 
     /// A program that starts both ends itself.
-    fn by_itself(&self, mut command: Command, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
+    fn by_itself(
+        &self,
+        mut command: Command,
+        mode: &str,
+        options: &[String],
+        cpus: [usize; 2],
+    ) -> Result<Values> {
         command.arg(mode).args(options);
         command.args(["--cpu", &cpus[0].to_string(), "--peer-cpu", &cpus[1].to_string()]);
-        let process = Process::start(mode, command, &self.scratch.join("reference.err"), self.deadline())?;
+        let process =
+            Process::start(mode, command, &self.scratch.join("reference.err"), self.deadline())?;
         process.result().inspect_err(|error| self.explain(error, &[&process]))
     }
 
-    fn guest_pair(&self, carrier: Carrier, work: Work, options: &[String]) -> Result<(Vec<Values>, Option<Report>)> {
+    fn guest_pair(
+        &self,
+        carrier: Carrier,
+        work: Work,
+        options: &[String],
+    ) -> Result<(Vec<Values>, Option<Report>)> {
         let guests = self.guests.as_ref().map_err(|why| anyhow!("{why}"))?;
-        guests.pair(carrier, work, work.program(), options, self.patience * 2).inspect_err(|error| {
-            if error.is::<TimedOut>() {
-                eprintln!("\n{error}\n{}", guests.status());
-            }
-        })
+        guests.pair(carrier, work, work.program(), options, self.patience * 2).inspect_err(
+            |error| {
+                if error.is::<TimedOut>() {
+                    eprintln!("\n{error}\n{}", guests.status());
+                }
+            },
+        )
     }
 
     /// Runs a workload, both ends here: its result lines, the server's before the client's, pair by
     /// pair.
-    fn pairs(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
+    fn pairs(
+        &self,
+        carrier: Carrier,
+        work: Work,
+        options: &[String],
+        cpus: [usize; 2],
+    ) -> Result<(Vec<Values>, Option<Report>)> {
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
         let held = (carrier == Carrier::Sockmap).then(|| self.hold()).transpose()?;
@@ -181,9 +235,11 @@ impl Bench {
         for pair in 0..work.pairs() {
             let start = |server: bool, port| -> Result<Process> {
                 let role = if server { "server" } else { "client" };
-                let mut line = self.prefix(carrier, server)?.into_iter().map(String::from).collect::<Vec<_>>();
+                let mut line =
+                    self.prefix(carrier, server)?.into_iter().map(String::from).collect::<Vec<_>>();
                 line.extend(held.iter().flat_map(|held| held.enter.iter().cloned()));
-                let cpu = (work.pairs() == 1 || matches!(work, Work::PairsApart(_))).then_some(cpus[usize::from(!server)]);
+                let cpu = (work.pairs() == 1 || matches!(work, Work::PairsApart(_)))
+                    .then_some(cpus[usize::from(!server)]);
                 line.extend(self.line(carrier, work, options, server, (port, pair), cpu)?);
                 let mut command = Command::new(&line[0]);
                 command.args(&line[1..]).env_remove("LD_PRELOAD");
@@ -191,7 +247,12 @@ impl Bench {
                     command.env("GINNEL_REPORT", &reports).env("GINNEL_GO", "1");
                     command.envs(self.ginnel.as_ref().ok().and_then(Ginnel::environment));
                 }
-                Process::start(role, command, &self.scratch.join(format!("{role}-{pair}.err")), self.deadline())
+                Process::start(
+                    role,
+                    command,
+                    &self.scratch.join(format!("{role}-{pair}.err")),
+                    self.deadline(),
+                )
             };
             let server = start(true, 0)?;
             let port = server.port().inspect_err(|error| self.explain(error, &[&server]))?;
@@ -200,7 +261,8 @@ impl Bench {
         let mut raw = Vec::new();
         for (server, client) in &running {
             let both = || Ok((client.result()?, server.result()?));
-            let (theirs, own) = both().inspect_err(|error| self.explain(error, &[server, client]))?;
+            let (theirs, own) =
+                both().inspect_err(|error| self.explain(error, &[server, client]))?;
             raw.extend([own, theirs]);
         }
         let report = match held {
@@ -247,7 +309,11 @@ impl Bench {
             let role = if server { "server" } else { "client" };
             let fixed = [program, role, "--addr", &address].map(String::from);
             let pinned = cpu.map(|cpu| ["--cpu".into(), cpu.to_string()]);
-            return Ok(fixed.into_iter().chain(options.iter().cloned()).chain(pinned.into_iter().flatten()).collect());
+            return Ok(fixed
+                .into_iter()
+                .chain(options.iter().cloned())
+                .chain(pinned.into_iter().flatten())
+                .collect());
         };
         let program = std::env::current_exe()?.with_file_name(TASKS);
         let address = if carrier == Carrier::Unix { address } else { format!("tcp:{address}") };
@@ -255,7 +321,11 @@ impl Bench {
             "server": server, "pattern": pattern, "address": address, "size": if work == Work::Both { 65536 } else { 64 },
             "connections": 1, "seconds": if self.quick { 0.1 } else { 0.3 }, "warm_up": 0.1, "cpu": cpu,
         });
-        Ok(vec![program.to_str().context("the path of this program is not UTF-8")?.into(), "work".into(), task.to_string()])
+        Ok(vec![
+            program.to_str().context("the path of this program is not UTF-8")?.into(),
+            "work".into(),
+            task.to_string(),
+        ])
     }
 
     /// What stands before the program: the namespace, then `ginnel run`.
@@ -298,16 +368,26 @@ impl Bench {
 fn value(work: Work, raw: &[Values]) -> Option<f64> {
     let all = |key| raw.iter().filter_map(move |values| values.get(key).copied());
     match work {
-        Work::PingPong(_) | Work::OneCore | Work::Large(_) | Work::Tail | Work::GoCall | Work::Lock => all("p50_ns").next(),
-        Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
+        Work::PingPong(_)
+        | Work::OneCore
+        | Work::Large(_)
+        | Work::Tail
+        | Work::GoCall
+        | Work::Lock => all("p50_ns").next(),
+        Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64)
+            .filter(|v| v.is_finite()),
         Work::Stream(_) | Work::Memcpy | Work::GoStream(_) => all("bytes_per_s").next(),
-        Work::Both => all("bytes_per_s").next().or_else(|| raw.iter().map(|end| rate(end, "bytes")).sum()),
+        Work::Both => {
+            all("bytes_per_s").next().or_else(|| raw.iter().map(|end| rate(end, "bytes")).sum())
+        }
         Work::Crowd(_) | Work::Go(_) | Work::GoBeside(_) | Work::Contended => all("per_s").next(),
         // Of those who asked.
-        Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
-        Work::Beside | Work::BesideOneCore | Work::Changes(_) => {
-            raw.last().and_then(|client| Some(client.get("messages")? * 1e9 / client.get("elapsed_ns")?))
+        Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => {
+            raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum()
         }
+        Work::Beside | Work::BesideOneCore | Work::Changes(_) => raw
+            .last()
+            .and_then(|client| Some(client.get("messages")? * 1e9 / client.get("elapsed_ns")?)),
         Work::Idle => cpu_percent(raw.get(2..).filter(|host| !host.is_empty()).unwrap_or(raw)),
         Work::Getter => all("p50_ns").next(),
     }
@@ -339,7 +419,10 @@ mod tests {
 
     #[test]
     fn idle_cpu_is_of_both_processes() {
-        let raw = [values(&[("cpu_ns", 1.0), ("elapsed_ns", 100.0)]), values(&[("cpu_ns", 3.0), ("elapsed_ns", 100.0)])];
+        let raw = [
+            values(&[("cpu_ns", 1.0), ("elapsed_ns", 100.0)]),
+            values(&[("cpu_ns", 3.0), ("elapsed_ns", 100.0)]),
+        ];
         assert_eq!(value(Work::Idle, &raw), Some(4.0));
     }
 }

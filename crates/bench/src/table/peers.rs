@@ -34,9 +34,15 @@ pub struct Peers {
 
 impl Peers {
     /// Finds, compiles or builds what these measures need.
-    pub fn find(measures: &[&Measure], programs: &Programs, repository: &Path, target: &Path) -> Self {
-        let wanted =
-            |carrier: fn(Carrier) -> bool| if needs(measures, carrier) { Ok(()) } else { Err(String::from("only with --peers")) };
+    pub fn find(
+        measures: &[&Measure],
+        programs: &Programs,
+        repository: &Path,
+        target: &Path,
+    ) -> Self {
+        let wanted = |carrier: fn(Carrier) -> bool| {
+            if needs(measures, carrier) { Ok(()) } else { Err(String::from("only with --peers")) }
+        };
         Self {
             sockmap: wanted(|carrier| carrier == Carrier::Sockmap).and_then(|()| {
                 try_sockmap(programs).map_err(|why| {
@@ -106,7 +112,12 @@ pub fn service() -> String {
 
 fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim().into()
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("it says nothing")
+        .trim()
+        .into()
 }
 
 /// A cgroup whose connections are in a sockmap, for one sample. It is taken back when this is
@@ -150,7 +161,14 @@ fn carried(counts: &Values) -> Report {
     // Its message program may believe it handed something on while TCP carried it: TCP's own counts
     // decide.
     let tcp = count("passed").max(count("tcp_acked")).max(count("tcp_received"));
-    Report { ring_in: redirected, ring_out: redirected, tcp_in: tcp, tcp_out: tcp, processes: 2, ..Report::default() }
+    Report {
+        ring_in: redirected,
+        ring_out: redirected,
+        tcp_in: tcp,
+        tcp_out: tcp,
+        processes: 2,
+        ..Report::default()
+    }
 }
 
 /// Messages of one sample: `ucx_perftest` knows no time limit. About 0.3 s on processors that are
@@ -171,14 +189,25 @@ fn ucx_size(work: Work) -> usize {
 }
 
 /// Takes one sample of UCX over shared memory, by this test of `ucx_perftest`.
-pub fn ucx(test: &str, work: Work, quick: bool, cpus: [usize; 2], scratch: &Path, deadline: Instant) -> Result<Values> {
+pub fn ucx(
+    test: &str,
+    work: Work,
+    quick: bool,
+    cpus: [usize; 2],
+    scratch: &Path,
+    deadline: Instant,
+) -> Result<Values> {
     // Large pieces may be copied from process to process by the kernel, where UCX finds that
     // better; small ones it would only slow down.
-    let transports = if matches!(work, Work::Stream(size) if size >= 65536) { "shm,self" } else { "posix,self" };
+    let transports =
+        if matches!(work, Work::Stream(size) if size >= 65536) { "shm,self" } else { "posix,self" };
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let start = |server: bool| {
         let mut command = Command::new("ucx_perftest");
-        command.env("UCX_TLS", transports).env("UCX_WARN_UNUSED_ENV_VARS", "n").env_remove("LD_PRELOAD");
+        command
+            .env("UCX_TLS", transports)
+            .env("UCX_WARN_UNUSED_ENV_VARS", "n")
+            .env_remove("LD_PRELOAD");
         if !server {
             command.arg("127.0.0.1").args([
                 "-f",
@@ -189,7 +218,14 @@ pub fn ucx(test: &str, work: Work, quick: bool, cpus: [usize; 2], scratch: &Path
                 &ucx_messages(work, quick).to_string(),
             ]);
         }
-        command.args(["-t", test, "-p", &port.to_string(), "-c", &cpus[usize::from(!server)].to_string()]);
+        command.args([
+            "-t",
+            test,
+            "-p",
+            &port.to_string(),
+            "-c",
+            &cpus[usize::from(!server)].to_string(),
+        ]);
         let name = if server { "ucx-server" } else { "ucx-client" };
         Process::start(name, command, &scratch.join(format!("{name}.err")), deadline)
     };
@@ -212,7 +248,9 @@ fn listens(port: u16) -> Result<bool> {
 /// The values of its last line of CSV: messages, then µs for one (median, mean, overall), MiB/s
 /// (mean, overall), messages/s (mean, overall).
 fn ucx_values(lines: &[String], work: Work) -> Option<Values> {
-    let numbers = |line: &String| line.split(',').map(|field| field.trim().parse().ok()).collect::<Option<Vec<f64>>>();
+    let numbers = |line: &String| {
+        line.split(',').map(|field| field.trim().parse().ok()).collect::<Option<Vec<f64>>>()
+    };
     let fields = lines.iter().rev().find_map(numbers).filter(|fields| fields.len() == 8)?;
     let (count, median, each, rate) = (fields[0], fields[1], fields[3], fields[7]);
     Some(match work {
@@ -222,7 +260,11 @@ fn ucx_values(lines: &[String], work: Work) -> Option<Values> {
             ("bytes".into(), count * size as f64),
         ]),
         // Half round trips.
-        _ => Values::from([("p50_ns".into(), median * 1000.0), ("mean_ns".into(), each * 1000.0), ("messages".into(), count)]),
+        _ => Values::from([
+            ("p50_ns".into(), median * 1000.0),
+            ("mean_ns".into(), each * 1000.0),
+            ("messages".into(), count),
+        ]),
     })
 }
 
@@ -236,7 +278,9 @@ mod tests {
 
     #[test]
     fn ucx_perftest_is_understood() {
-        let said = |line: &str| vec!["iterations,50.0_percentile_lat,avg_lat,overall_lat".into(), line.into()];
+        let said = |line: &str| {
+            vec!["iterations,50.0_percentile_lat,avg_lat,overall_lat".into(), line.into()]
+        };
         let ping = said("500000,0.230,0.250,0.251,243.89,243.89,3995938,3995938");
         let values = ucx_values(&ping, Work::PingPong("")).unwrap();
         assert_eq!((values["p50_ns"], values["mean_ns"]), (230.0, 251.0));
@@ -251,7 +295,12 @@ mod tests {
     #[test]
     fn a_sockmap_accelerates_what_tcp_has_not_carried() {
         let share = |redirected, passed, tcp| {
-            let counts = [("redirected", redirected), ("passed", passed), ("tcp_received", tcp), ("tcp_acked", tcp)];
+            let counts = [
+                ("redirected", redirected),
+                ("passed", passed),
+                ("tcp_received", tcp),
+                ("tcp_acked", tcp),
+            ];
             carried(&values(&counts)).share()
         };
         assert!(share(1e6, 0.0, 3.0) > 0.99);

@@ -40,7 +40,14 @@ pub enum Carrier {
 impl Carrier {
     /// Whether the programs run under `ginnel run`.
     pub fn is_ginnel(self) -> bool {
-        matches!(self, Self::Ginnel | Self::GinnelTokens | Self::GinnelVeth | Self::GinnelGuests | Self::GinnelSysfs)
+        matches!(
+            self,
+            Self::Ginnel
+                | Self::GinnelTokens
+                | Self::GinnelVeth
+                | Self::GinnelGuests
+                | Self::GinnelSysfs
+        )
     }
 
     /// Whether it is another project's, measured only with `--peers`.
@@ -149,7 +156,11 @@ impl Work {
 
     /// Which of the two processors the server is on, and which the client.
     pub fn places(self) -> [usize; 2] {
-        if matches!(self, Self::OneCore | Self::BesideOneCore | Self::Changes(_)) { [0, 0] } else { [0, 1] }
+        if matches!(self, Self::OneCore | Self::BesideOneCore | Self::Changes(_)) {
+            [0, 0]
+        } else {
+            [0, 1]
+        }
     }
 
     /// The processors on which another process is busy meanwhile.
@@ -214,7 +225,10 @@ impl Measure {
     /// too, waking takes 12 µs one time and 60 the next, and the processors are near each other one
     /// time and far the next.
     pub fn more_often(&self) -> bool {
-        let short = matches!(self.work, Work::Paused(_) | Work::PingPong(_) | Work::Large(_) | Work::Stream(_) | Work::Memcpy);
+        let short = matches!(
+            self.work,
+            Work::Paused(_) | Work::PingPong(_) | Work::Large(_) | Work::Stream(_) | Work::Memcpy
+        );
         short && !self.carrier.is_guests()
     }
 }
@@ -234,10 +248,14 @@ impl Carrier {
 }
 
 use Carrier::{Boost, Iceoryx2, Object, Sockmap, Ucx};
-use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
+use Carrier::{
+    Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth,
+    Virtio,
+};
 use Work::{
-    Beside, BesideOneCore, Both, Changes, Connect, Contended, Crowd, Getter, Go, GoBeside, GoCall, GoStream, Idle, Large, Lock,
-    Memcpy, OneCore, Pairs, PairsApart, Paused, PingPong, Stream, Tail,
+    Beside, BesideOneCore, Both, Changes, Connect, Contended, Crowd, Getter, Go, GoBeside, GoCall,
+    GoStream, Idle, Large, Lock, Memcpy, OneCore, Pairs, PairsApart, Paused, PingPong, Stream,
+    Tail,
 };
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
@@ -465,12 +483,15 @@ impl Figure {
     /// Whether it is shown by this run: of the virtual machines, or of the rest, and there with the
     /// peers or without.
     pub fn belongs(&self, guests: bool, peers: bool) -> bool {
-        Self::is_carried(Some(self.measure), Carrier::is_guests) == guests && (peers || !self.needs_peer())
+        Self::is_carried(Some(self.measure), Carrier::is_guests) == guests
+            && (peers || !self.needs_peer())
     }
 
     /// Whether another project's transport is part of it.
     pub fn needs_peer(&self) -> bool {
-        [Some(self.measure), self.base()].into_iter().any(|id| Self::is_carried(id, Carrier::is_peer))
+        [Some(self.measure), self.base()]
+            .into_iter()
+            .any(|id| Self::is_carried(id, Carrier::is_peer))
     }
 
     fn is_carried(id: Option<&str>, kind: fn(Carrier) -> bool) -> bool {
@@ -490,7 +511,12 @@ impl Figure {
     }
 }
 
-const fn figure(group: &'static str, measure: &'static str, against: Against, target: Target) -> Figure {
+const fn figure(
+    group: &'static str,
+    measure: &'static str,
+    against: Against,
+    target: Target,
+) -> Figure {
     Figure { group, measure, against, target }
 }
 
@@ -509,7 +535,8 @@ const SETUP: &str = "connect, one byte to and fro, close";
 const LOANS: &str = "queue: a loan to and fro, of which the first bytes are written and read";
 const LOCKS: &str = "locking and unlocking: alone, and two processes without a pause";
 const AWAKE: &str = "wake-ups per message, peer awake";
-const GO_NET: &str = "programs in Go, both ends: 64 B to and fro, streams, a call that is not about sockets";
+const GO_NET: &str =
+    "programs in Go, both ends: 64 B to and fro, streams, a call that is not about sockets";
 const GO_BESIDE: &str = "programs in Go beside processes that are always busy";
 const QUIET: &str = "1,000 idle connections, % of a core";
 const FAR: &str = "guest to guest: 64 B one way";
@@ -671,7 +698,8 @@ mod tests {
     #[test]
     fn figures_name_measures_and_every_measure_is_used() {
         let measures: BTreeSet<_> = MEASURES.iter().map(|m| m.id).collect();
-        let used: BTreeSet<_> = FIGURES.iter().flat_map(|f| [Some(f.measure), f.base()]).flatten().collect();
+        let used: BTreeSet<_> =
+            FIGURES.iter().flat_map(|f| [Some(f.measure), f.base()]).flatten().collect();
         assert_eq!(measures, used);
         assert_eq!(measures.len(), MEASURES.len());
     }
@@ -679,9 +707,16 @@ mod tests {
     #[test]
     fn without_being_asked_for_no_peer_is_measured() {
         let plain = FIGURES.iter().filter(|figure| figure.belongs(false, false));
-        let measured: BTreeSet<_> = plain.flat_map(|figure| [Some(figure.measure), figure.base()]).flatten().collect();
-        assert!(MEASURES.iter().filter(|m| measured.contains(m.id)).all(|m| !m.carrier.is_peer() && !m.carrier.is_guests()));
-        let of = |guests, peers| FIGURES.iter().filter(|figure| figure.belongs(guests, peers)).count();
+        let measured: BTreeSet<_> =
+            plain.flat_map(|figure| [Some(figure.measure), figure.base()]).flatten().collect();
+        assert!(
+            MEASURES
+                .iter()
+                .filter(|m| measured.contains(m.id))
+                .all(|m| !m.carrier.is_peer() && !m.carrier.is_guests())
+        );
+        let of =
+            |guests, peers| FIGURES.iter().filter(|figure| figure.belongs(guests, peers)).count();
         assert_eq!(of(false, true) + of(true, false), FIGURES.len());
     }
 

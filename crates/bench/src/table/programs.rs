@@ -48,10 +48,19 @@ impl Programs {
         std::fs::write(&source, BOOST)?;
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
-        command.args(["-O2", "-std=c++17", "-o"]).arg(&program).arg(&source).args(["-pthread", "-lrt"]);
-        let compiled = command.output().with_context(|| format!("running the C++ compiler {compiler:?}"))?;
+        command
+            .args(["-O2", "-std=c++17", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .args(["-pthread", "-lrt"]);
+        let compiled =
+            command.output().with_context(|| format!("running the C++ compiler {compiler:?}"))?;
         let said = String::from_utf8_lossy(&compiled.stderr);
-        ensure!(compiled.status.success(), "compiling boost.cpp failed: {}", said.lines().next().unwrap_or_default());
+        ensure!(
+            compiled.status.success(),
+            "compiling boost.cpp failed: {}",
+            said.lines().next().unwrap_or_default()
+        );
         Ok(program)
     }
 
@@ -61,7 +70,8 @@ impl Programs {
         let library = folder.join("lib/libginnel.so.0");
         if self.1.get().is_none() {
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/build-capi.sh");
-            let status = Command::new(script).arg(&folder).status().context("linking libginnel.so")?;
+            let status =
+                Command::new(script).arg(&folder).status().context("linking libginnel.so")?;
             ensure!(status.success(), "libginnel.so does not link");
             let _ = self.1.set(());
         }
@@ -71,12 +81,18 @@ impl Programs {
     /// The program in Go, compiled when it is first needed: statically, as most are.
     pub fn go(&self) -> Result<PathBuf> {
         let (source, program) = (self.path("gonet.go"), self.path(GO));
-        if std::fs::read_to_string(&source).is_ok_and(|text| text == GO_SOURCE) && program.exists() {
+        if std::fs::read_to_string(&source).is_ok_and(|text| text == GO_SOURCE) && program.exists()
+        {
             return Ok(program);
         }
         std::fs::write(&source, GO_SOURCE)?;
         let mut go = Command::new("go");
-        go.args(["build", "-o"]).arg(&program).arg(&source).env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
+        go.args(["build", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .env("CGO_ENABLED", "0")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOFLAGS", "");
         let status = go.status().context("there is no Go toolchain (go)")?;
         ensure!(status.success(), "compiling gonet.go failed");
         Ok(program)

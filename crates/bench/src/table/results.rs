@@ -85,12 +85,17 @@ impl Row {
             .iter()
             .filter_map(|taken| {
                 let other = match base {
-                    Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?),
+                    Some(base) => {
+                        Some(base?.taken.iter().find(|other| other.round == taken.round)?)
+                    }
                     None => None,
                 };
                 // Beside a peer that was measured on processors nearer each other, or farther
                 // apart, nothing can be said.
-                if figure.needs_peer() && other.is_some_and(|other| moved(taken.limit_ns(), other.limit_ns(), TOLERANCE)) {
+                if figure.needs_peer()
+                    && other
+                        .is_some_and(|other| moved(taken.limit_ns(), other.limit_ns(), TOLERANCE))
+                {
                     return None;
                 }
                 combine(figure.against, taken, other)
@@ -101,13 +106,17 @@ impl Row {
             group: figure.group,
             id: figure.id(),
             // Times, whatever the work is measured in.
-            work: measure_of(figure).filter(|_| figure.against.said().is_none()).map(|measure| measure.work),
+            work: measure_of(figure)
+                .filter(|_| figure.against.said().is_none())
+                .map(|measure| measure.work),
             target: target_text(figure),
             value,
             measure: Spread::of(values.iter().map(|v| v.1)),
             base: Spread::of(values.iter().filter_map(|v| v.2)),
             rounds: values.len(),
-            share: measure_of(figure).filter(|measure| measure.carrier.is_counted()).and_then(|measure| share(measure, taken)),
+            share: measure_of(figure)
+                .filter(|measure| measure.carrier.is_counted())
+                .and_then(|measure| share(measure, taken)),
             cpu_percent: Spread::of(taken.iter().filter_map(|taken| taken.sample.cpu_percent)),
             verdict: verdict(figure, value, &[own, base.flatten()]),
         }
@@ -116,7 +125,11 @@ impl Row {
 
 /// A figure's value in one round, what was measured and what it is compared with; None where a part
 /// of it was not reported.
-fn combine(against: Against, taken: &Taken, other: Option<&Taken>) -> Option<(f64, f64, Option<f64>)> {
+fn combine(
+    against: Against,
+    taken: &Taken,
+    other: Option<&Taken>,
+) -> Option<(f64, f64, Option<f64>)> {
     let (own, raw) = (taken.sample.value, &taken.sample.raw);
     let theirs = other.map(|other| other.sample.value);
     Some(match against {
@@ -172,7 +185,10 @@ fn share(measure: &Measure, taken: &[Taken]) -> Option<f64> {
         if measure.work == Work::Connect {
             return Some(1.0);
         }
-        Some(idle.map_or_else(|| report.share(), |connections| (report.upgrades as f64 / (2 * connections) as f64).min(1.0)))
+        Some(idle.map_or_else(
+            || report.share(),
+            |connections| (report.upgrades as f64 / (2 * connections) as f64).min(1.0),
+        ))
     });
     shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
 }
@@ -181,7 +197,10 @@ fn share(measure: &Measure, taken: &[Taken]) -> Option<f64> {
 /// they are instead.
 pub fn carried(all: &[Option<&Series>]) -> Verdict {
     for series in all.iter().flatten() {
-        let Some(measure) = measure_named(series.id).filter(|measure| measure.carrier.is_counted()) else { continue };
+        let Some(measure) = measure_named(series.id).filter(|measure| measure.carrier.is_counted())
+        else {
+            continue;
+        };
         match share(measure, &series.taken) {
             None => return Verdict::Unverified,
             Some(share) if share < SHARE => return Verdict::NotAccelerated,
@@ -195,7 +214,11 @@ fn verdict(figure: &Figure, value: Option<Spread>, needed: &[Option<&Series>]) -
     let way = carried(needed);
     match value {
         // What was taken cannot be made a figure of without its report.
-        None if needed.iter().flatten().all(|series| !series.taken.is_empty()) && way == Verdict::Unverified => way,
+        None if needed.iter().flatten().all(|series| !series.taken.is_empty())
+            && way == Verdict::Unverified =>
+        {
+            way
+        }
         None => Verdict::Failed(reason(needed)),
         Some(_) if way != Verdict::Pass => way,
         Some(value) => match figure.target.reached(value.median) {
@@ -207,8 +230,15 @@ fn verdict(figure: &Figure, value: Option<Spread>, needed: &[Option<&Series>]) -
 }
 
 fn reason(needed: &[Option<&Series>]) -> String {
-    let failures = needed.iter().flatten().filter(|series| series.taken.is_empty()).flat_map(|series| &series.failures);
-    failures.last().cloned().unwrap_or_else(|| "the limit moved in every sample, or between the two".into())
+    let failures = needed
+        .iter()
+        .flatten()
+        .filter(|series| series.taken.is_empty())
+        .flat_map(|series| &series.failures);
+    failures
+        .last()
+        .cloned()
+        .unwrap_or_else(|| "the limit moved in every sample, or between the two".into())
 }
 
 impl Results {
@@ -222,7 +252,16 @@ impl Results {
     pub fn print(&self) {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
-        table.set_header(["figure", "target", "measured (min–max)", "this", "against", "rings", "rounds", ""]);
+        table.set_header([
+            "figure",
+            "target",
+            "measured (min–max)",
+            "this",
+            "against",
+            "rings",
+            "rounds",
+            "",
+        ]);
         let mut group = "";
         for row in &self.figures {
             if row.group != group {
@@ -252,7 +291,11 @@ impl Results {
             "{taken} samples, {discarded} discarded because the limit moved. \
              nginx, redis, memcached and iperf3 over two namespaces: see `make demo`."
         );
-        let disturbed = self.measures.iter().flat_map(|series| &series.taken).filter(|taken| taken.foreign_percent > FOREIGN);
+        let disturbed = self
+            .measures
+            .iter()
+            .flat_map(|series| &series.taken)
+            .filter(|taken| taken.foreign_percent > FOREIGN);
         match disturbed.count() {
             0 => {}
             n => println!(
@@ -264,7 +307,8 @@ impl Results {
 }
 
 fn cells(row: &Row) -> Vec<Cell> {
-    let absolute = |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(row.work, s.median));
+    let absolute =
+        |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(row.work, s.median));
     // A receiver that spins through the pause would be quick and cost a whole core.
     let spent = match (row.work, row.cpu_percent) {
         (Some(Work::Paused(_)), Some(cpu)) => format!(", cpu {} %", short(cpu.median)),
@@ -281,17 +325,22 @@ fn cells(row: &Row) -> Vec<Cell> {
     vec![
         Cell::new(format!("  {}", row.id)),
         Cell::new(&row.target),
-        Cell::new(row.value.map_or("–".into(), |s| format!("{} ({}–{})", short(s.median), short(s.min), short(s.max)))),
+        Cell::new(row.value.map_or("–".into(), |s| {
+            format!("{} ({}–{})", short(s.median), short(s.min), short(s.max))
+        })),
         Cell::new(absolute(row.measure) + &spent),
         Cell::new(absolute(row.base)),
-        Cell::new(row.share.map_or(String::new(), |share| format!("{:.0} %", (share * 100.0).floor()))),
+        Cell::new(
+            row.share.map_or(String::new(), |share| format!("{:.0} %", (share * 100.0).floor())),
+        ),
         Cell::new(row.rounds),
         Cell::new(verdict).fg(color),
     ]
 }
 
 fn target_text(figure: &Figure) -> String {
-    let unit = if matches!(figure.against, Against::Above(_) | Against::Messages) { "" } else { "×" };
+    let unit =
+        if matches!(figure.against, Against::Above(_) | Against::Messages) { "" } else { "×" };
     match figure.target {
         Target::None => String::new(),
         Target::AtMost(most) => format!("≤ {most}{unit}"),
@@ -314,7 +363,9 @@ pub fn short(value: f64) -> String {
 pub fn quantity(work: Option<Work>, value: f64) -> String {
     match work {
         Some(Work::Stream(64) | Work::GoStream(64)) => format!("{} M/s", short(value / 64e6)),
-        Some(Work::Stream(_) | Work::GoStream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
+        Some(Work::Stream(_) | Work::GoStream(_) | Work::Both | Work::Memcpy) => {
+            format!("{} GB/s", short(value / 1e9))
+        }
         Some(work) if work.is_rate() => format!("{} k/s", short(value / 1000.0)),
         Some(Work::Idle) => format!("{} %", short(value)),
         _ if value >= 1000.0 => format!("{} µs", short(value / 1000.0)),
@@ -355,7 +406,12 @@ mod tests {
             foreign_percent: 0.0,
             sample: Sample { value, cpu_percent: None, report, raw: vec![] },
         };
-        Series { id, taken: values.iter().enumerate().map(taken).collect(), discarded: vec![], failures: vec!["why".into()] }
+        Series {
+            id,
+            taken: values.iter().enumerate().map(taken).collect(),
+            discarded: vec![],
+            failures: vec!["why".into()],
+        }
     }
 
     fn figure(id: &str) -> &'static Figure {
@@ -368,7 +424,10 @@ mod tests {
 
     #[test]
     fn ratios_are_made_within_rounds() {
-        let all = [series("tcp/one-core", &[10.0, 100.0], None), series("ginnel/one-core", &[3.0, 30.0, 1.0], carried(0, 9))];
+        let all = [
+            series("tcp/one-core", &[10.0, 100.0], None),
+            series("ginnel/one-core", &[3.0, 30.0, 1.0], carried(0, 9)),
+        ];
         let row = Row::of(figure("ginnel/one-core : tcp/one-core"), &all);
         assert_eq!(row.value, Spread::of([0.3, 0.3]));
         assert_eq!((row.rounds, row.verdict), (2, Verdict::Pass));
@@ -376,7 +435,12 @@ mod tests {
 
     #[test]
     fn a_fast_sample_that_stayed_on_tcp_does_not_pass() {
-        let row = |report| Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[150.0], report)]);
+        let row = |report| {
+            Row::of(
+                figure("ginnel/blocking : limit"),
+                &[series("ginnel/blocking", &[150.0], report)],
+            )
+        };
         assert_eq!(row(carried(1, 9)).verdict, Verdict::Pass);
         assert_eq!(row(carried(2, 8)).verdict, Verdict::NotAccelerated);
         assert_eq!(row(None).verdict, Verdict::Unverified);
@@ -385,7 +449,10 @@ mod tests {
     #[test]
     fn a_peer_that_stayed_on_tcp_is_no_peer() {
         let row = |report| {
-            let all = [series("sockmap/one-core", &[10.0], report), series("ginnel/one-core", &[5.0], carried(0, 9))];
+            let all = [
+                series("sockmap/one-core", &[10.0], report),
+                series("ginnel/one-core", &[5.0], carried(0, 9)),
+            ];
             Row::of(figure("ginnel/one-core : sockmap/one-core"), &all).verdict
         };
         assert_eq!(row(carried(0, 9)), Verdict::Reference);
@@ -395,7 +462,10 @@ mod tests {
 
     #[test]
     fn a_peer_is_not_compared_across_a_move_of_the_processors() {
-        let mut all = [series("ucx/tag", &[200.0, 200.0], None), series("ginnel/blocking", &[150.0, 450.0], carried(0, 9))];
+        let mut all = [
+            series("ucx/tag", &[200.0, 200.0], None),
+            series("ginnel/blocking", &[150.0, 450.0], carried(0, 9)),
+        ];
         let far = &mut all[1].taken[1];
         (far.limit_before_ns, far.limit_after_ns) = (290.0, 310.0);
         let row = Row::of(figure("ginnel/blocking : ucx/tag"), &all);
@@ -404,7 +474,8 @@ mod tests {
 
     #[test]
     fn missing_samples_are_failures_with_their_reason() {
-        let row = Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[], None)]);
+        let row =
+            Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[], None)]);
         assert_eq!(row.verdict, Verdict::Failed("why".into()));
     }
 }

@@ -64,7 +64,13 @@ impl Series {
 
 /// Takes one sample of a measure, unless it has failed too often; again while the limit moves, a
 /// few times at most. `limit` is the one just before, and then that just after.
-pub fn take(bench: &Bench, measure: &Measure, round: usize, limit: &mut f64, series: &mut Series) -> anyhow::Result<()> {
+pub fn take(
+    bench: &Bench,
+    measure: &Measure,
+    round: usize,
+    limit: &mut f64,
+    series: &mut Series,
+) -> anyhow::Result<()> {
     for _ in 0..ATTEMPTS {
         if series.failures.len() >= FAILURES {
             break;
@@ -74,7 +80,13 @@ pub fn take(bench: &Bench, measure: &Measure, round: usize, limit: &mut f64, ser
             Ok(sample) => {
                 let foreign_percent = load.foreign_percent(bench.guest_ticks());
                 let after = bench.limit()?;
-                let taken = Taken { round, limit_before_ns: *limit, limit_after_ns: after, foreign_percent, sample };
+                let taken = Taken {
+                    round,
+                    limit_before_ns: *limit,
+                    limit_after_ns: after,
+                    foreign_percent,
+                    sample,
+                };
                 let unsteady = moved(*limit, after, TOLERANCE);
                 *limit = after;
                 if !unsteady {
@@ -95,14 +107,20 @@ pub fn take(bench: &Bench, measure: &Measure, round: usize, limit: &mut f64, ser
 
 /// Runs all rounds; what [`Measure::more_often`] says is taken in [`OFTEN`] rounds for each of the
 /// others'.
-pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
+pub fn run(
+    bench: &Bench,
+    measures: &[&'static Measure],
+    rounds: usize,
+) -> anyhow::Result<Vec<Series>> {
     let mut all: Vec<Series> = measures.iter().map(|measure| Series::new(measure)).collect();
     let mut limit = bench.limit()?;
     let often = if measures.iter().any(|measure| measure.more_often()) { OFTEN } else { 1 };
     let rounds = rounds * often;
     for round in 1..=rounds {
         let of_all = (round - 1) % often == 0;
-        for (measure, series) in measures.iter().zip(&mut all).filter(|(measure, _)| of_all || measure.more_often()) {
+        for (measure, series) in
+            measures.iter().zip(&mut all).filter(|(measure, _)| of_all || measure.more_often())
+        {
             progress(&format!("round {round} of {rounds}: {}", measure.id));
             take(bench, measure, round, &mut limit, series)?;
         }

@@ -80,7 +80,8 @@ pub struct Sample {
 
 /// Returns the command line of YCSB, by the way of a server.
 fn ycsb(bench: &Bench<'_>, server: &Server, more: &[&str]) -> Result<std::process::Command> {
-    let folder = bench.options.ycsb.canonicalize().context("benchmarks/ycsb/build.sh comes first")?;
+    let folder =
+        bench.options.ycsb.canonicalize().context("benchmarks/ycsb/build.sh comes first")?;
     let folder = folder.to_str().context("a path that is not UTF-8")?;
     let classes = format!("{folder}/classes:{folder}/jars/*");
     let library = format!("-Djava.library.path={folder}/lib");
@@ -94,7 +95,8 @@ fn ycsb(bench: &Bench<'_>, server: &Server, more: &[&str]) -> Result<std::proces
         "writeallfields=true".into(),
         "insertproportion=0".into(),
     ];
-    let mut line = vec!["java", "-Xms128m", "-Xmx128m", "-XX:+UseSerialGC", &library, "-cp", &classes];
+    let mut line =
+        vec!["java", "-Xms128m", "-Xmx128m", "-XX:+UseSerialGC", &library, "-cp", &classes];
     line.extend(["site.ycsb.Client", "-db", "ginnel.GinnelDB", "-threads", "1"]);
     settings.iter().for_each(|setting| line.extend(["-p", setting]));
     line.extend(more);
@@ -105,7 +107,8 @@ fn ycsb(bench: &Bench<'_>, server: &Server, more: &[&str]) -> Result<std::proces
 pub fn load(bench: &Bench<'_>, server: &Server) -> Result<()> {
     let errors = bench.scratch.join("load.errors");
     let command = ycsb(bench, server, &["-load", "-p", "operationcount=0"])?;
-    let client = Process::start("YCSB", command, &errors, Instant::now() + Duration::from_secs(600))?;
+    let client =
+        Process::start("YCSB", command, &errors, Instant::now() + Duration::from_secs(600))?;
     let printed = client.output()?;
     let stored = format!("[INSERT], Return=OK, {}", bench.options.records);
     ensure!(printed.contains(&stored), "not all records were stored:\n{printed}");
@@ -113,7 +116,12 @@ pub fn load(bench: &Bench<'_>, server: &Server) -> Result<()> {
 }
 
 /// Has all clients put a load on a server, and adds up what they saw.
-pub fn sample(bench: &Bench<'_>, server: &Server, workload: Workload, rate: Option<u32>) -> Result<Sample> {
+pub fn sample(
+    bench: &Bench<'_>,
+    server: &Server,
+    workload: Workload,
+    rate: Option<u32>,
+) -> Result<Sample> {
     let options = bench.options;
     let folder = bench.scratch.join("sample");
     let _ = std::fs::remove_dir_all(&folder);
@@ -190,7 +198,13 @@ impl Sum {
     }
 
     /// All of it as a sample.
-    pub fn sample(&self, way: Way, workload: Workload, wanted: Option<u32>, carried: Option<Report>) -> Sample {
+    pub fn sample(
+        &self,
+        way: Way,
+        workload: Workload,
+        wanted: Option<u32>,
+        carried: Option<Report>,
+    ) -> Sample {
         Sample {
             round: 0,
             way,
@@ -212,7 +226,11 @@ impl Times {
     fn of(histogram: &Histogram<u64>) -> Self {
         let count = histogram.len();
         let seen = |share: &&f64| (1.0 - **share) * count as f64 >= 10.0;
-        let quantiles_ns = QUANTILES.iter().take_while(seen).map(|&share| histogram.value_at_quantile(share)).collect();
+        let quantiles_ns = QUANTILES
+            .iter()
+            .take_while(seen)
+            .map(|&share| histogram.value_at_quantile(share))
+            .collect();
         Self { count, mean_ns: histogram.mean().round(), quantiles_ns }
     }
 }
@@ -231,7 +249,11 @@ mod tests {
         assert_eq!((sample.misses, sample.direct, sample.asked), (2, 6, 8));
         assert!((sample.rate - 2.0 * 62.0 / 2.5).abs() < 1e-9);
         let times = sample.reads;
-        assert_eq!((times.count, times.quantiles_ns.len()), (120, 3), "no quantile that fewer than ten calls passed");
+        assert_eq!(
+            (times.count, times.quantiles_ns.len()),
+            (120, 3),
+            "no quantile that fewer than ten calls passed"
+        );
         assert_eq!((sample.updates.count, times.quantiles_ns[0]), (4, 800));
         assert!(sum.add("read 800\n").is_err());
     }

@@ -38,13 +38,22 @@ impl Guests {
         let spec = |slot: u16| -> Result<Spec> {
             let mut more = daemon.vm_args("ycsb", slot)?;
             more.extend(bridge.options(usize::from(slot) - 1));
-            let programs = vec!["memcached".into(), program("ginnel-cache"), program("ginnel-bench-ycsb-client")];
+            let programs = vec![
+                "memcached".into(),
+                program("ginnel-cache"),
+                program("ginnel-bench-ycsb-client"),
+            ];
             Ok(Spec { programs, options: more, driver: true, ..Spec::new(&format!("ycsb{slot}")) })
         };
         let booted = Guest::boot_all(&kernel, directory, &[spec(1)?, spec(2)?])?;
         let machines = <[Guest; 2]>::try_from(booted).ok().context("two machines were to boot")?;
         for (machine, slot) in machines.iter().zip(1..) {
-            machine.run(&format!("ip link set eth0 up && ip addr add 10.78.0.{slot}/24 dev eth0"), SHORT)?.good()?;
+            machine
+                .run(
+                    &format!("ip link set eth0 up && ip addr add 10.78.0.{slot}/24 dev eth0"),
+                    SHORT,
+                )?
+                .good()?;
         }
         let this = Self { machines, _daemon: daemon, _bridge: bridge, kernel };
         for way in Way::ALL {
@@ -57,10 +66,14 @@ impl Guests {
     pub fn describe(&self) -> String {
         let how = match machine::acceleration(&self.kernel) {
             "kvm" => "under KVM",
-            _ => "under software emulation, which is not KVM: ways are compared, and nothing is said of real machines",
+            _ => {
+                "under software emulation, which is not KVM: ways are compared, and nothing is said of real machines"
+            }
         };
         let kernel = self.kernel.release();
-        format!("from one virtual machine to another, of one processor and 256 MiB each, with kernel {kernel}, {how}")
+        format!(
+            "from one virtual machine to another, of one processor and 256 MiB each, with kernel {kernel}, {how}"
+        )
     }
 
     fn start(&self, options: &Options, way: Way) -> Result<()> {
@@ -71,20 +84,31 @@ impl Guests {
             Way::Direct => "ginnel-cache --segment",
         };
         let mebibytes = options.records / 512 + 8;
-        let line = format!("{}{program} -u root -l {SERVER} -p {port} -U 0 -m {mebibytes}", before(way));
+        let line =
+            format!("{}{program} -u root -l {SERVER} -p {port} -U 0 -m {mebibytes}", before(way));
         server.run(&format!("{line} >/tmp/{port}.log 2>&1 &"), SHORT)?.good()?;
         let listens = format!(
             "for i in $(seq 300); do grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp && exit 0; sleep 0.1; done; \
              cat /tmp/{port}.log >&2; exit 1"
         );
         server.run(&listens, SHORT)?.good()?;
-        let load = format!("{}{CLIENT} load --address {SERVER}:{port} --records {}", before(way), options.records);
+        let load = format!(
+            "{}{CLIENT} load --address {SERVER}:{port} --records {}",
+            before(way),
+            options.records
+        );
         client.run(&load, SHORT * 5)?.good()?;
         Ok(())
     }
 
     /// Has all clients put a load on a server, and adds up what they saw.
-    pub fn sample(&self, options: &Options, way: Way, workload: Workload, rate: Option<u32>) -> Result<Sample> {
+    pub fn sample(
+        &self,
+        options: &Options,
+        way: Way,
+        workload: Workload,
+        rate: Option<u32>,
+    ) -> Result<Sample> {
         let reads = workload.reads();
         let mut command = format!(
             "{}{CLIENT} run --address {SERVER}:{} --records {} --reads {reads} --warmup {} --seconds {}",
@@ -114,7 +138,12 @@ impl Guests {
             clients += 1;
         }
         ensure!(clients == options.clients, "{clients} clients reported");
-        Ok(sum.sample(way, workload, rate.map(|rate| rate * options.clients), Report::parse(carried)))
+        Ok(sum.sample(
+            way,
+            workload,
+            rate.map(|rate| rate * options.clients),
+            Report::parse(carried),
+        ))
     }
 }
 

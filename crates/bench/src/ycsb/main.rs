@@ -101,23 +101,30 @@ fn measure(options: &Options) -> Result<()> {
     let machine = Machine::describe(Path::new("."));
     if options.guests {
         let guests = guests::Guests::boot(options, folder.path())?;
-        let samples = rounds(options, |way, workload, rate| guests.sample(options, way, workload, rate))?;
+        let samples =
+            rounds(options, |way, workload, rate| guests.sample(options, way, workload, rate))?;
         return record::write(&machine, &guests.describe(), options, &samples);
     }
     let (network, ginnel) = (Network::build()?, Ginnel::apart(&options.product, "ycsb")?);
     let bench = Bench { options, network, ginnel, scratch: folder.path() };
     let servers = ways::start(&bench)?;
     for server in &servers {
-        clients::load(&bench, server).with_context(|| format!("loading records: {}", server.way.words()))?;
+        clients::load(&bench, server)
+            .with_context(|| format!("loading records: {}", server.way.words()))?;
     }
-    let of = |way: Way| servers.iter().find(|server| server.way == way).context("a server of each way");
-    let samples = rounds(options, |way, workload, rate| clients::sample(&bench, of(way)?, workload, rate))?;
+    let of =
+        |way: Way| servers.iter().find(|server| server.way == way).context("a server of each way");
+    let samples =
+        rounds(options, |way, workload, rate| clients::sample(&bench, of(way)?, workload, rate))?;
     servers.into_iter().for_each(|server| server.process.stop());
     record::write(&machine, "between two network namespaces", options, &samples)
 }
 
 /// Takes each sample once in each round, all ways in turn.
-fn rounds(options: &Options, sample: impl Fn(Way, clients::Workload, Option<u32>) -> Result<Sample>) -> Result<Vec<Sample>> {
+fn rounds(
+    options: &Options,
+    sample: impl Fn(Way, clients::Workload, Option<u32>) -> Result<Sample>,
+) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for round in 1..=options.rounds {
         for &workload in &options.workloads {
@@ -127,7 +134,8 @@ fn rounds(options: &Options, sample: impl Fn(Way, clients::Workload, Option<u32>
             };
             for rate in rates {
                 for way in Way::ALL {
-                    let mut one = sample(way, workload, rate).with_context(|| format!("{}, workload {workload:?}", way.words()))?;
+                    let mut one = sample(way, workload, rate)
+                        .with_context(|| format!("{}, workload {workload:?}", way.words()))?;
                     one.round = round;
                     check(&one)?;
                     samples.push(one);
@@ -146,10 +154,17 @@ fn check(sample: &Sample) -> Result<()> {
     ensure!(reads > 0 || sample.workload == clients::Workload::W, "{way}: nothing was read");
     match sample.way {
         Way::Direct if reads == 0 => {}
-        Way::Direct => ensure!(sample.direct * 10 > reads * 9, "{way}: only {} of {reads} were direct", sample.direct),
+        Way::Direct => ensure!(
+            sample.direct * 10 > reads * 9,
+            "{way}: only {} of {reads} were direct",
+            sample.direct
+        ),
         _ => ensure!(sample.direct == 0, "{way}: {} reads were direct", sample.direct),
     }
     let ring = sample.ring_share;
-    ensure!(sample.way != Way::CarriedMemcached || ring > 0.9, "{way}: only {ring} of the bytes went through rings");
+    ensure!(
+        sample.way != Way::CarriedMemcached || ring > 0.9,
+        "{way}: only {ring} of the bytes went through rings"
+    );
     Ok(())
 }

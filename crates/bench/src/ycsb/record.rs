@@ -81,8 +81,10 @@ pub fn write(machine: &Machine, place: &str, options: &Options, samples: &[Sampl
             loads.push(load);
         }
     }
-    let lines: Vec<Line> =
-        loads.iter().flat_map(|&load| Way::ALL.iter().filter_map(move |&way| line(load, way, samples))).collect();
+    let lines: Vec<Line> = loads
+        .iter()
+        .flat_map(|&load| Way::ALL.iter().filter_map(move |&way| line(load, way, samples)))
+        .collect();
     let charts = options.out.join("charts");
     std::fs::create_dir_all(&charts).with_context(|| format!("making {}", charts.display()))?;
     for &load in &loads {
@@ -98,7 +100,8 @@ pub fn write(machine: &Machine, place: &str, options: &Options, samples: &[Sampl
 
 fn line(load: Load, way: Way, samples: &[Sample]) -> Option<Line> {
     let of = |way: Way| samples.iter().filter(move |sample| load.has(sample) && sample.way == way);
-    let quantile = |sample: &Sample, at: usize| sample.reads.quantiles_ns.get(at).map(|&ns| ns as f64);
+    let quantile =
+        |sample: &Sample, at: usize| sample.reads.quantiles_ns.get(at).map(|&ns| ns as f64);
     let base: Vec<f64> = of(Way::Memcached).filter_map(|sample| quantile(sample, 0)).collect();
     let ratios = of(way).zip(&base).filter_map(|(sample, base)| Some(base / quantile(sample, 0)?));
     Some(Line {
@@ -108,14 +111,18 @@ fn line(load: Load, way: Way, samples: &[Sample]) -> Option<Line> {
         read_p50_ns: Spread::of(of(way).filter_map(|sample| quantile(sample, 0))),
         read_p99_ns: Spread::of(of(way).filter_map(|sample| quantile(sample, 3))),
         times_faster: Spread::of(ratios),
-        update_p50_ns: Spread::of(of(way).filter_map(|sample| sample.updates.quantiles_ns.first().map(|&ns| ns as f64))),
+        update_p50_ns: Spread::of(
+            of(way).filter_map(|sample| sample.updates.quantiles_ns.first().map(|&ns| ns as f64)),
+        ),
         misses: of(way).map(|sample| sample.misses).sum(),
     })
 }
 
 fn tables(loads: &[Load], lines: &[Line]) -> String {
     let with = |spread: Option<Spread>, write: fn(f64) -> String| {
-        let shown = |one: Spread| format!("{} ({} to {})", write(one.median), write(one.min), write(one.max));
+        let shown = |one: Spread| {
+            format!("{} ({} to {})", write(one.median), write(one.min), write(one.max))
+        };
         spread.map_or_else(String::new, shown)
     };
     let mut text = String::new();
@@ -150,12 +157,21 @@ fn chart(load: Load, samples: &[Sample]) -> Chart {
         let points = QUANTILES.iter().enumerate().filter_map(|(at, share)| {
             let of = samples.iter().filter(|sample| load.has(sample) && sample.way == way);
             // Only where each round has it.
-            let times = |sample: &Sample| if load.reads() { sample.reads.clone() } else { sample.updates.clone() };
-            let values: Option<Vec<f64>> = of.map(|sample| times(sample).quantiles_ns.get(at).map(|&ns| ns as f64)).collect();
+            let times = |sample: &Sample| {
+                if load.reads() { sample.reads.clone() } else { sample.updates.clone() }
+            };
+            let values: Option<Vec<f64>> =
+                of.map(|sample| times(sample).quantiles_ns.get(at).map(|&ns| ns as f64)).collect();
             let Spread { median, min, max } = Spread::of(values?)?;
             Some(Point { x: 1.0 / (1.0 - share), y: median, low: min, high: max })
         });
-        Series { name: way.words().into(), colour: [2, 0, 4, 5][colour], run: 0, hollow: false, points: points.collect() }
+        Series {
+            name: way.words().into(),
+            colour: [2, 0, 4, 5][colour],
+            run: 0,
+            hollow: false,
+            points: points.collect(),
+        }
     };
     let x = Axis {
         label: "quantile",
@@ -174,7 +190,8 @@ mod tests {
     use crate::clients::Times;
 
     fn sample(way: Way, round: u32, ns: u64) -> Sample {
-        let reads = Times { count: 1000, mean_ns: ns as f64, quantiles_ns: vec![ns, ns, ns, ns * 3] };
+        let reads =
+            Times { count: 1000, mean_ns: ns as f64, quantiles_ns: vec![ns, ns, ns, ns * 3] };
         let (workload, wanted, updates) = (Workload::C, None, Times::default());
         Sample {
             round,
@@ -194,8 +211,13 @@ mod tests {
 
     #[test]
     fn ways_are_compared_within_rounds() {
-        let samples = [(Way::Memcached, 1, 1000), (Way::Direct, 1, 100), (Way::Memcached, 2, 4000), (Way::Direct, 2, 200)]
-            .map(|(way, round, ns)| sample(way, round, ns));
+        let samples = [
+            (Way::Memcached, 1, 1000),
+            (Way::Direct, 1, 100),
+            (Way::Memcached, 2, 4000),
+            (Way::Direct, 2, 200),
+        ]
+        .map(|(way, round, ns)| sample(way, round, ns));
         let load = Load { workload: Workload::C, wanted: None };
         let line = line(load, Way::Direct, &samples).unwrap();
         let faster = line.times_faster.unwrap();

@@ -25,7 +25,8 @@ pub enum Way {
 
 impl Way {
     /// All, the one that others are compared with first.
-    pub const ALL: [Self; 4] = [Self::Memcached, Self::CarriedMemcached, Self::CarriedCache, Self::Direct];
+    pub const ALL: [Self; 4] =
+        [Self::Memcached, Self::CarriedMemcached, Self::CarriedCache, Self::Direct];
 
     /// For people.
     pub fn words(self) -> &'static str {
@@ -67,14 +68,27 @@ pub fn start(bench: &Bench<'_>) -> Result<Vec<Server>> {
 }
 
 fn start_one(bench: &Bench<'_>, way: Way) -> Result<Server> {
-    let (port, mebibytes) = (way.port().to_string(), (bench.options.records / 256 + 128).to_string());
+    let (port, mebibytes) =
+        (way.port().to_string(), (bench.options.records / 256 + 128).to_string());
     let own = bench.options.product.join("ginnel-cache");
     let own = own.to_str().context("a path that is not UTF-8")?;
     let program = match way {
         Way::Memcached | Way::CarriedMemcached => "memcached",
         Way::CarriedCache | Way::Direct => own,
     };
-    let mut line = vec![program, "-u", "root", "-l", Network::SERVER, "-p", &port, "-U", "0", "-m", &mebibytes];
+    let mut line = vec![
+        program,
+        "-u",
+        "root",
+        "-l",
+        Network::SERVER,
+        "-p",
+        &port,
+        "-U",
+        "0",
+        "-m",
+        &mebibytes,
+    ];
     if way == Way::CarriedCache {
         line.push("--no-neighbours");
     }

@@ -175,7 +175,10 @@ mod tests {
 
     #[test]
     fn rates_are_rsyncs() {
-        assert_eq!(["0", "10", "10K", "3m"].map(rate), [Ok(0), Ok(10 << 10), Ok(10 << 10), Ok(3 << 20)]);
+        assert_eq!(
+            ["0", "10", "10K", "3m"].map(rate),
+            [Ok(0), Ok(10 << 10), Ok(10 << 10), Ok(3 << 20)]
+        );
         assert!(rate("fast").is_err() && rate("-1").is_err() && rate("99999999999999999").is_err());
     }
 }

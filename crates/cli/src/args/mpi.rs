@@ -20,7 +20,12 @@ pub struct Mpirun {
     #[arg(long, value_name = "PROGRAM", default_value = "mpirun")]
     pub launcher: OsString,
     /// What mpirun understands, then the program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
     pub arguments: Vec<OsString>,
 }
 

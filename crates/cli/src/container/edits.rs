@@ -24,7 +24,11 @@ pub struct Mount {
 impl Mount {
     fn options(&self) -> &'static [&'static str] {
         // The library is mapped for execution; in the segment nothing is.
-        if self.writable { &["rw", "nosuid", "nodev", "noexec", "bind"] } else { &["ro", "nosuid", "nodev", "bind"] }
+        if self.writable {
+            &["rw", "nosuid", "nodev", "noexec", "bind"]
+        } else {
+            &["ro", "nosuid", "nodev", "bind"]
+        }
     }
 }
 
@@ -36,7 +40,8 @@ impl Edits {
     /// The CDI file of the device `name`. The version is the lowest that has all that is used, as
     /// the specification advises: older runtimes refuse newer ones.
     pub fn cdi(&self, name: &str) -> Value {
-        let env: Vec<String> = self.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let env: Vec<String> =
+            self.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mount = |mount: &Mount| {
             json!({
                 "hostPath": text(&mount.host),
@@ -60,10 +65,16 @@ impl Edits {
             let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-=:,$+@".contains(c));
             if plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
         };
-        let variables = self.variables.iter().map(|(name, value)| format!("--env {}", word(format!("{name}={value}"))));
+        let variables = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!("--env {}", word(format!("{name}={value}"))));
         let mounts = self.mounts.iter().map(|mount| {
             let mode = if mount.writable { "rw" } else { "ro" };
-            format!("--volume {}", word(format!("{}:{}:{mode}", mount.host.display(), mount.container.display())))
+            format!(
+                "--volume {}",
+                word(format!("{}:{}:{mode}", mount.host.display(), mount.container.display()))
+            )
         });
         variables.chain(mounts).collect::<Vec<_>>().join(" ")
     }
@@ -74,9 +85,13 @@ mod tests {
     use super::*;
 
     fn edits() -> Edits {
-        let mount = |path: &str, writable| Mount { host: path.into(), container: path.into(), writable };
+        let mount =
+            |path: &str, writable| Mount { host: path.into(), container: path.into(), writable };
         Edits {
-            variables: vec![("LD_PRELOAD", "/$LIB/../x.so".into()), ("GINNEL_POLICY", "trust address ::1".into())],
+            variables: vec![
+                ("LD_PRELOAD", "/$LIB/../x.so".into()),
+                ("GINNEL_POLICY", "trust address ::1".into()),
+            ],
             mounts: vec![mount("/usr/lib/ginnel", false), mount("/dev/shm/g", true)],
         }
     }

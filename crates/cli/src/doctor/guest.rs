@@ -14,7 +14,8 @@ const DRIVER: &str = "ginnel";
 /// Loads that take longer than this go to the memory, nanoseconds. Those that do not take a few,
 /// under emulation too.
 const UNCACHED_NS: u64 = 60;
-const ADD: &str = "add one on the host: `ginnel vm args --segment NAME --slot N` prints QEMU's options";
+const ADD: &str =
+    "add one on the host: `ginnel vm args --segment NAME --slot N` prints QEMU's options";
 
 /// What there is of devices. `wanted`: the machine is to have one.
 pub fn checks(wanted: bool) -> Vec<Finding> {
@@ -25,14 +26,21 @@ pub fn checks(wanted: bool) -> Vec<Finding> {
         return vec![if wanted || loaded {
             Finding::wrong(CHECK, "this machine has no ivshmem device (1af4:1110)", ADD)
         } else {
-            Finding::none(CHECK, "no ivshmem device: needed only in a virtual machine that shares memory with others")
+            Finding::none(
+                CHECK,
+                "no ivshmem device: needed only in a virtual machine that shares memory with others",
+            )
         }];
     }
     let mut all: Vec<Finding> = devices.iter().map(|device| bus(device, loaded)).collect();
     let driven = device::driver_devices();
     let bound = devices.iter().any(|device| device.driver.as_deref() == Some(DRIVER));
     if bound && driven.is_empty() {
-        all.push(Finding::wrong(CHECK, "the driver has taken a device, and there is no /dev/ginnel0", "see `dmesg`"));
+        all.push(Finding::wrong(
+            CHECK,
+            "the driver has taken a device, and there is no /dev/ginnel0",
+            "see `dmesg`",
+        ));
     }
     for path in driven {
         all.extend(node(&path));
@@ -57,7 +65,9 @@ fn bus(device: &PciDevice, loaded: bool) -> Finding {
         Some(other) => Finding::wrong(
             CHECK,
             format!("{found}: driver {other} has it"),
-            format!("unbind it: echo {at} >/sys/bus/pci/drivers/{other}/unbind; then modprobe {DRIVER}"),
+            format!(
+                "unbind it: echo {at} >/sys/bus/pci/drivers/{other}/unbind; then modprobe {DRIVER}"
+            ),
         ),
         None if loaded => Finding::wrong(
             CHECK,
@@ -100,39 +110,74 @@ fn node(path: &Path) -> Vec<Finding> {
     }
     if !allowed(path, libc::R_OK | libc::W_OK) {
         let advice = "install driver/60-ginnel.rules and add the user to group ginnel";
-        return vec![Finding::wrong(CHECK, format!("{shown} may not be opened by this user"), advice)];
+        return vec![Finding::wrong(
+            CHECK,
+            format!("{shown} may not be opened by this user"),
+            advice,
+        )];
     }
     let segment = match Segment::open(path) {
         Ok(segment) => segment,
-        Err(error @ Error::Driver { .. }) => return vec![Finding::error(CHECK, &shown.to_string(), &error.to_string())],
+        Err(error @ Error::Driver { .. }) => {
+            return vec![Finding::error(CHECK, &shown.to_string(), &error.to_string())];
+        }
         Err(Error::Version { theirs, ours }) => {
-            let found = format!("{shown}: the host's segment has layout version {theirs}, this Ginnel speaks {ours}");
-            return vec![Finding::wrong(CHECK, found, "install the same release here and on the host")];
+            let found = format!(
+                "{shown}: the host's segment has layout version {theirs}, this Ginnel speaks {ours}"
+            );
+            return vec![Finding::wrong(
+                CHECK,
+                found,
+                "install the same release here and on the host",
+            )];
         }
         Err(error) => {
-            return vec![Finding::wrong(CHECK, format!("{shown}: {error}"), "see `dmesg`, and ginneld's log on the host")];
+            return vec![Finding::wrong(
+                CHECK,
+                format!("{shown}: {error}"),
+                "see `dmesg`, and ginneld's log on the host",
+            )];
         }
     };
     let mut all = Vec::new();
     let Source::Device { peer, vectors } = segment.source() else { return all };
     if vectors == 0 {
         let advice = "give QEMU ivshmem-doorbell with vectors, as `ginnel vm args` does";
-        all.push(Finding::wrong(CHECK, format!("{shown}: no doorbells: sleepers are woken over TCP"), advice));
+        all.push(Finding::wrong(
+            CHECK,
+            format!("{shown}: no doorbells: sleepers are woken over TCP"),
+            advice,
+        ));
     }
     if !segment.kept_by_daemon() {
-        all.push(Finding::wrong(CHECK, format!("{shown}: no ginneld made this segment"), "let ginneld serve it on the host"));
+        all.push(Finding::wrong(
+            CHECK,
+            format!("{shown}: no ginneld made this segment"),
+            "let ginneld serve it on the host",
+        ));
     } else if !segment.presence(peer).attached {
         let found = format!("{shown}: the host does not count this machine among those attached");
-        all.push(Finding::wrong(CHECK, found, "start ginneld on the host, or unplug the device and plug it in again"));
+        all.push(Finding::wrong(
+            CHECK,
+            found,
+            "start ginneld on the host, or unplug the device and plug it in again",
+        ));
     }
     let ns = load_ns(&segment);
     if ns > UNCACHED_NS {
         let advice = "use the ginnel.ko of this release, which maps it write-back";
-        all.push(Finding::wrong(CHECK, format!("{shown}: mapped uncached: a load takes {ns} ns"), advice));
+        all.push(Finding::wrong(
+            CHECK,
+            format!("{shown}: mapped uncached: a load takes {ns} ns"),
+            advice,
+        ));
     }
     let version = line_of(Path::new("/sys/module").join(DRIVER).join("version"));
     if !version.is_empty() && version != env!("CARGO_PKG_VERSION") {
-        let found = format!("driver {version}, ginnel {}: their interface is the same ({INTERFACE})", env!("CARGO_PKG_VERSION"));
+        let found = format!(
+            "driver {version}, ginnel {}: their interface is the same ({INTERFACE})",
+            env!("CARGO_PKG_VERSION")
+        );
         all.push(Finding::none(CHECK, found));
     }
     if all.iter().all(|finding| finding.state != State::Wrong) {

@@ -13,14 +13,19 @@ const CHECK: &str = "ginneld";
 pub fn checks(file: Option<&Path>) -> Vec<Finding> {
     let config = match Config::load(file) {
         Ok(config) => config,
-        Err(error) => return vec![Finding::wrong(CHECK, error.to_string(), "correct the configuration")],
+        Err(error) => {
+            return vec![Finding::wrong(CHECK, error.to_string(), "correct the configuration")];
+        }
     };
     let named = file.is_some() || Path::new(DEFAULT_FILE).exists();
     if !config.run_dir.exists() {
         let found = format!("not running: there is no {}", config.run_dir.display());
         // Where nothing was ever set up for virtual machines, nothing is missing.
-        let finding =
-            if named { Finding::wrong(CHECK, found, "start it (systemctl start ginneld)") } else { Finding::none(CHECK, found) };
+        let finding = if named {
+            Finding::wrong(CHECK, found, "start it (systemctl start ginneld)")
+        } else {
+            Finding::none(CHECK, found)
+        };
         return vec![finding];
     }
     let heard = listening();
@@ -33,11 +38,24 @@ fn door(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Option<Findin
     let segment = config.segments.get(name)?;
     heard.get(&config.socket(name, 0))?;
     Some(if segment.processes == 0 {
-        Finding::none(CHECK, format!("segment {name}: programs of the host do not join (segment.{name}.host.processes)"))
+        Finding::none(
+            CHECK,
+            format!(
+                "segment {name}: programs of the host do not join (segment.{name}.host.processes)"
+            ),
+        )
     } else if segment.host.admits(rustix::process::geteuid().as_raw(), &groups()) {
-        Finding::ok(CHECK, format!("segment {name}: this user's programs join with `ginnel run --segment {name}`"))
+        Finding::ok(
+            CHECK,
+            format!("segment {name}: this user's programs join with `ginnel run --segment {name}`"),
+        )
     } else {
-        Finding::none(CHECK, format!("segment {name}: this user's programs may not join (segment.{name}.host.users, .groups)"))
+        Finding::none(
+            CHECK,
+            format!(
+                "segment {name}: this user's programs may not join (segment.{name}.host.users, .groups)"
+            ),
+        )
     })
 }
 
@@ -59,7 +77,9 @@ fn listening() -> BTreeSet<PathBuf> {
 fn segment(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Finding {
     let slots = config.segments.get(name).map_or(0, |segment| segment.machines);
     let sockets: Vec<PathBuf> = (1..=slots).map(|slot| config.socket(name, slot)).collect();
-    let heard = |path: &PathBuf| heard.contains(path) || fs::canonicalize(path).is_ok_and(|path| heard.contains(&path));
+    let heard = |path: &PathBuf| {
+        heard.contains(path) || fs::canonicalize(path).is_ok_and(|path| heard.contains(&path))
+    };
     let deaf = sockets.iter().filter(|path| !heard(path)).count();
     let directory = config.run_dir.join(name);
     if deaf == sockets.len() {
@@ -81,5 +101,8 @@ fn segment(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Finding {
         let found = format!("segment {name}: nobody listens at {deaf} of {slots} slots");
         return Finding::wrong(CHECK, found, "restart it: its configuration was changed");
     }
-    Finding::ok(CHECK, format!("serves segment {name} with {slots} slots in {}", directory.display()))
+    Finding::ok(
+        CHECK,
+        format!("serves segment {name} with {slots} slots in {}", directory.display()),
+    )
 }

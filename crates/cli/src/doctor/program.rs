@@ -16,13 +16,23 @@ pub(super) fn check(name: &OsStr) -> Finding {
     };
     let found = format!("{}: it stays on TCP", run::says(finding, &file));
     match finding.why {
-        Unreachable::Musl => Finding::ok(check, format!("{} can have the library for musl", file.display())),
+        Unreachable::Musl => {
+            Finding::ok(check, format!("{} can have the library for musl", file.display()))
+        }
         Unreachable::Go | Unreachable::StaticGo if run::way(&finding, &file) != Way::None => {
-            Finding::ok(check, format!("{} is reached, if its runtime is of a known release", run::says(finding, &file)))
+            Finding::ok(
+                check,
+                format!(
+                    "{} is reached, if its runtime is of a known release",
+                    run::says(finding, &file)
+                ),
+            )
         }
         // It may have it all the same.
         Unreachable::Unknown => Finding::none(check, run::says(finding, &file)),
-        Unreachable::OlderGlibc => Finding::wrong(check, found, "use the library that `make portable` builds"),
+        Unreachable::OlderGlibc => {
+            Finding::wrong(check, found, "use the library that `make portable` builds")
+        }
         _ => Finding::wrong(check, found, "no preloaded library reaches it"),
     }
 }

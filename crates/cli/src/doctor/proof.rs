@@ -21,21 +21,36 @@ pub fn check(settings: &Settings) -> Finding {
             segment.close();
             finding
         }
-        Err(_) if path.exists() => Finding::none(CHECK, format!("{} cannot be opened", path.display())),
-        Err(_) => Finding::ok(CHECK, "none is needed in this user's own segment, which is made when it is first used"),
+        Err(_) if path.exists() => {
+            Finding::none(CHECK, format!("{} cannot be opened", path.display()))
+        }
+        Err(_) => Finding::ok(
+            CHECK,
+            "none is needed in this user's own segment, which is made when it is first used",
+        ),
     }
 }
 
 fn of(prover: Prover<'_>, path: &Path) -> Finding {
     let shown = path.display();
     let is_there = prover.is_there();
-    let wrong = |found: &str, advice: &str| Finding::wrong(CHECK, format!("{found}: they stay on TCP"), advice);
+    let wrong = |found: &str, advice: &str| {
+        Finding::wrong(CHECK, format!("{found}: they stay on TCP"), advice)
+    };
     match prover {
         Prover::Nobody => Finding::ok(CHECK, format!("none is needed: {shown} is this user's own")),
-        Prover::Driver(..) if is_there => Finding::ok(CHECK, "the driver proves that connections are this machine's"),
-        Prover::Driver(..) => wrong("the driver is older than proofs of connections", "update it (driver/README.md)"),
-        Prover::Process(_) if can_prove_by_itself() => Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)"),
-        Prover::Process(_) if is_there => Finding::ok(CHECK, "ginnel-prover proves that connections are this user's"),
+        Prover::Driver(..) if is_there => {
+            Finding::ok(CHECK, "the driver proves that connections are this machine's")
+        }
+        Prover::Driver(..) => {
+            wrong("the driver is older than proofs of connections", "update it (driver/README.md)")
+        }
+        Prover::Process(_) if can_prove_by_itself() => {
+            Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)")
+        }
+        Prover::Process(_) if is_there => {
+            Finding::ok(CHECK, "ginnel-prover proves that connections are this user's")
+        }
         Prover::Process(_) => wrong(
             "this process may not read sequence numbers (CAP_NET_ADMIN), and no ginnel-prover does it in its stead",
             "in a virtual machine load the driver; on a host start ginnel-prover (docs/ginneld.md), or name whom you trust \

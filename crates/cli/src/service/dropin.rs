@@ -53,7 +53,11 @@ pub fn place(manager: Manager, unit: &str) -> Result<PathBuf> {
 pub fn is_there(place: &Path) -> Result<bool> {
     match fs::read_to_string(place) {
         Ok(text) => {
-            ensure!(text.starts_with(MARK), "{} is not from `ginnel service enable`: it is left alone", place.display());
+            ensure!(
+                text.starts_with(MARK),
+                "{} is not from `ginnel service enable`: it is left alone",
+                place.display()
+            );
             Ok(true)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -67,7 +71,8 @@ pub fn write(place: &Path, text: &str) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let draft = place.with_extension("conf.new");
     let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&draft)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&draft)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&draft, place)
@@ -93,8 +98,11 @@ pub fn remove(place: &Path) -> Result<bool> {
 pub fn all(manager: Manager) -> Result<Vec<String>> {
     let entries = fs::read_dir(manager.directory()?).into_iter().flatten().flatten();
     let ours = |folder: PathBuf| is_there(&folder.join(NAME)).unwrap_or(false);
-    let units = entries.filter(|entry| ours(entry.path())).filter_map(|entry| entry.file_name().into_string().ok());
-    let mut units: Vec<String> = units.filter_map(|folder| folder.strip_suffix(".d").map(str::to_owned)).collect();
+    let units = entries
+        .filter(|entry| ours(entry.path()))
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut units: Vec<String> =
+        units.filter_map(|folder| folder.strip_suffix(".d").map(str::to_owned)).collect();
     units.sort();
     Ok(units)
 }
@@ -105,7 +113,8 @@ mod tests {
 
     #[test]
     fn values_come_through_systemds_syntax() {
-        let variables = [("LD_PRELOAD".into(), "/$LIB/x.so:/a.so".into()), ("A".into(), "5% \"\\".into())];
+        let variables =
+            [("LD_PRELOAD".into(), "/$LIB/x.so:/a.so".into()), ("A".into(), "5% \"\\".into())];
         let said = text("x.service", &variables, &["ReadWritePaths=/dev/shm".into()]);
         let lines: Vec<&str> = said.lines().skip(1).collect();
         assert_eq!(lines[..2], ["[Service]", "Environment=\"LD_PRELOAD=/$LIB/x.so:/a.so\""]);

@@ -79,12 +79,16 @@ fn sees_the_library(unit: &Unit, library: &Path) -> Result<()> {
     let private = [("/tmp", "PrivateTmp"), ("/var/tmp", "PrivateTmp")];
     for (place, option) in homes.into_iter().chain(private) {
         if library.starts_with(place) && !matches!(unit.get(option), "no" | "") {
-            bail!("{name} does not see {shown} ({option}=): install Ginnel below /usr (docs/install.md)");
+            bail!(
+                "{name} does not see {shown} ({option}=): install Ginnel below /usr (docs/install.md)"
+            );
         }
     }
     for option in ["InaccessiblePaths", "TemporaryFileSystem"] {
         if hides(unit, option, library) {
-            bail!("{name} does not see {shown} ({option}=): add BindReadOnlyPaths={shown} to the unit");
+            bail!(
+                "{name} does not see {shown} ({option}=): add BindReadOnlyPaths={shown} to the unit"
+            );
         }
     }
     Ok(())
@@ -93,7 +97,11 @@ fn sees_the_library(unit: &Unit, library: &Path) -> Result<()> {
 fn has_room(unit: &Unit) -> Result<()> {
     for (option, least) in [("LimitNOFILE", LEAST_DESCRIPTORS), ("LimitAS", LEAST_ADDRESS_SPACE)] {
         if unit.get(option).parse::<u64>().is_ok_and(|limit| limit < least) {
-            bail!("{} has {option}={}: its connections would stay on TCP; give it {least} or more", unit.name, unit.get(option));
+            bail!(
+                "{} has {option}={}: its connections would stay on TCP; give it {least} or more",
+                unit.name,
+                unit.get(option)
+            );
         }
     }
     Ok(())
@@ -103,7 +111,10 @@ fn shares_memory(unit: &Unit, openings: &mut Openings) -> Result<()> {
     let shared = Path::new(SHARED);
     for option in ["InaccessiblePaths", "TemporaryFileSystem"] {
         if hides(unit, option, shared) {
-            bail!("{} has no {SHARED} that others see ({option}=): add BindPaths={SHARED} to the unit", unit.name);
+            bail!(
+                "{} has no {SHARED} that others see ({option}=): add BindPaths={SHARED} to the unit",
+                unit.name
+            );
         }
     }
     if forbids(unit, "ReadOnlyPaths", "ReadWritePaths", shared) {
@@ -115,13 +126,20 @@ fn shares_memory(unit: &Unit, openings: &mut Openings) -> Result<()> {
 /// The paths of a list, without the signs for "may be missing" and "in the root directory", and
 /// without what follows a colon.
 fn paths(unit: &Unit, option: &str) -> Vec<PathBuf> {
-    let plain = |word: String| word.trim_start_matches(['-', '+']).split(':').next().unwrap_or_default().to_owned();
+    let plain = |word: String| {
+        word.trim_start_matches(['-', '+']).split(':').next().unwrap_or_default().to_owned()
+    };
     unit.words(option).into_iter().map(plain).map(PathBuf::from).collect()
 }
 
 /// How deep the deepest of `paths` lies that `path` is in; 0: in none.
 fn depth(paths: &[PathBuf], path: &Path) -> usize {
-    paths.iter().filter(|outer| path.starts_with(outer)).map(|outer| outer.components().count()).max().unwrap_or(0)
+    paths
+        .iter()
+        .filter(|outer| path.starts_with(outer))
+        .map(|outer| outer.components().count())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Is `path` in what `option` takes away, and not in what `again` gives back further down?
@@ -131,7 +149,8 @@ fn forbids(unit: &Unit, option: &str, again: &str, path: &Path) -> bool {
 
 /// Likewise of what cannot be seen at all: given back by binding it.
 fn hides(unit: &Unit, option: &str, path: &Path) -> bool {
-    let bound: Vec<PathBuf> = ["BindPaths", "BindReadOnlyPaths"].iter().flat_map(|option| paths(unit, option)).collect();
+    let bound: Vec<PathBuf> =
+        ["BindPaths", "BindReadOnlyPaths"].iter().flat_map(|option| paths(unit, option)).collect();
     depth(&paths(unit, option), path) > depth(&bound, path)
 }
 
@@ -140,8 +159,11 @@ fn hides(unit: &Unit, option: &str, path: &Path) -> bool {
 fn missing_calls(filter: &[String]) -> Vec<&'static str> {
     let Some(first) = filter.first() else { return Vec::new() };
     let denies = first.starts_with('~');
-    let named =
-        |call: &str| filter.iter().any(|word| word.trim_start_matches('~').split(':').next().is_some_and(|name| name == call));
+    let named = |call: &str| {
+        filter.iter().any(|word| {
+            word.trim_start_matches('~').split(':').next().is_some_and(|name| name == call)
+        })
+    };
     CALLS.into_iter().filter(|call| named(call) == denies).collect()
 }
 
@@ -164,7 +186,9 @@ mod tests {
     }
 
     fn refused(said: &str) -> String {
-        look(&unit(said), Path::new("/usr/lib/ginnel/x.so"), true).expect_err("it cannot be served").to_string()
+        look(&unit(said), Path::new("/usr/lib/ginnel/x.so"), true)
+            .expect_err("it cannot be served")
+            .to_string()
     }
 
     #[test]
@@ -196,6 +220,13 @@ mod tests {
         }
         let home = look(&unit("ProtectHome=yes"), Path::new("/root/build/x.so"), false);
         assert!(home.expect_err("not seen").to_string().contains("docs/install.md"));
-        assert!(look(&unit("TemporaryFileSystem=/dev\nBindPaths=/dev/shm"), Path::new("/usr/x.so"), false).is_ok());
+        assert!(
+            look(
+                &unit("TemporaryFileSystem=/dev\nBindPaths=/dev/shm"),
+                Path::new("/usr/x.so"),
+                false
+            )
+            .is_ok()
+        );
     }
 }

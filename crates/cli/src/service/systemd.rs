@@ -24,8 +24,11 @@ impl Manager {
         if !self.user {
             return Ok("/etc/systemd/system".into());
         }
-        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let configuration = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")));
+        let given = |name: &str| {
+            std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        };
+        let configuration =
+            given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")));
         Ok(configuration.context("neither HOME nor XDG_CONFIG_HOME is set")?.join("systemd/user"))
     }
 
@@ -50,7 +53,11 @@ impl Manager {
         if self.user {
             command.arg("--user");
         }
-        let output = command.args(["--no-pager", "--no-ask-password"]).args(words).env("LC_ALL", "C").output();
+        let output = command
+            .args(["--no-pager", "--no-ask-password"])
+            .args(words)
+            .env("LC_ALL", "C")
+            .output();
         let output = output.context("cannot run systemctl: services are systemd's")?;
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr);
@@ -78,15 +85,35 @@ impl Manager {
 /// # Errors
 /// It is none of a service, or names a template.
 pub fn full_name(name: &str) -> Result<String> {
-    const KINDS: [&str; 10] =
-        [".socket", ".timer", ".target", ".mount", ".automount", ".swap", ".path", ".slice", ".scope", ".device"];
+    const KINDS: [&str; 10] = [
+        ".socket",
+        ".timer",
+        ".target",
+        ".mount",
+        ".automount",
+        ".swap",
+        ".path",
+        ".slice",
+        ".scope",
+        ".device",
+    ];
     let good = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    ensure!(!name.is_empty() && name.len() < 256 && name.chars().all(good), "{name:?} is no name of a unit");
+    ensure!(
+        !name.is_empty() && name.len() < 256 && name.chars().all(good),
+        "{name:?} is no name of a unit"
+    );
     if let Some(kind) = KINDS.iter().find(|kind| name.ends_with(*kind)) {
-        bail!("{name}: only services can be switched on; name the service that belongs to this {}", &kind[1..]);
+        bail!(
+            "{name}: only services can be switched on; name the service that belongs to this {}",
+            &kind[1..]
+        );
     }
     let full = if name.ends_with(".service") { name.to_owned() } else { format!("{name}.service") };
-    ensure!(!full.ends_with("@.service"), "{full} is a template: name an instance of it, such as {}", full.replace('@', "@1"));
+    ensure!(
+        !full.ends_with("@.service"),
+        "{full} is a template: name an instance of it, such as {}",
+        full.replace('@', "@1")
+    );
     Ok(full)
 }
 
@@ -137,7 +164,9 @@ impl Unit {
     /// The programs that it starts.
     pub fn programs(&self) -> Vec<PathBuf> {
         let lines = self.get("ExecStart").lines();
-        lines.filter_map(|line| Some(line.split_once("path=")?.1.split_once(" ; ")?.0.into())).collect()
+        lines
+            .filter_map(|line| Some(line.split_once("path=")?.1.split_once(" ; ")?.0.into()))
+            .collect()
     }
 
     /// Files with more of its environment, which count more than its own words. Each is shown with
@@ -153,7 +182,9 @@ impl Unit {
         let name = &self.name;
         match self.get("LoadState") {
             "loaded" => Ok(()),
-            "not-found" => bail!("there is no unit {name}; `systemctl list-unit-files --type=service` names those that are"),
+            "not-found" => bail!(
+                "there is no unit {name}; `systemctl list-unit-files --type=service` names those that are"
+            ),
             "masked" => bail!("{name} is masked: `systemctl unmask {name}` first"),
             other => bail!("{name} is not loaded ({other}); `systemctl status {name}` says why"),
         }
@@ -209,7 +240,10 @@ mod tests {
         let unit = Unit::parse("alias.service".into(), said);
         assert_eq!(unit.name, "real.service");
         assert_eq!(unit.variable("LD_PRELOAD").as_deref(), Some("/$LIB/x.so"));
-        assert_eq!((unit.variable("A").as_deref(), unit.variable("B").as_deref()), (Some("2"), Some("a \"b\"")));
+        assert_eq!(
+            (unit.variable("A").as_deref(), unit.variable("B").as_deref()),
+            (Some("2"), Some("a \"b\""))
+        );
         assert_eq!(unit.programs(), [PathBuf::from("/usr/bin/one"), "/usr/bin/two".into()]);
         assert_eq!(unit.environment_files(), [PathBuf::from("/etc/default/one")]);
         assert!(unit.is("PrivateTmp") && !unit.is("DynamicUser"));

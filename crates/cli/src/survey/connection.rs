@@ -27,9 +27,15 @@ impl Survey {
     }
 
     /// `None`: it went while it was looked at, or nobody holds it any more.
-    fn connection(&self, slot: &Slot, processes: &BTreeMap<u32, Process>, names: &HashMap<u64, String>) -> Option<Connection> {
+    fn connection(
+        &self,
+        slot: &Slot,
+        processes: &BTreeMap<u32, Process>,
+        names: &HashMap<u64, String>,
+    ) -> Option<Connection> {
         let (cookie, generation) = (slot.cookie.load(Acquire), slot.generation.load(Relaxed));
-        let holders: Vec<&Process> = slot.held_by().filter_map(|process| processes.get(&process)).collect();
+        let holders: Vec<&Process> =
+            slot.held_by().filter_map(|process| processes.get(&process)).collect();
         let stage = slot.stage();
         if holders.is_empty() || stage == Stage::Closed {
             return None;
@@ -38,19 +44,29 @@ impl Survey {
         let carrier = |epoch: u64| {
             if active && epoch & 1 == 1 { Carrier::Ring } else { Carrier::Tcp }
         };
-        let (out_carrier, in_carrier) = (carrier(slot.tx.epoch.load(Relaxed)), carrier(slot.rx.phase.load(Relaxed)));
+        let (out_carrier, in_carrier) =
+            (carrier(slot.tx.epoch.load(Relaxed)), carrier(slot.rx.phase.load(Relaxed)));
         let tuple = slot.tuple();
         let address = |bytes, port| (tuple.local_port != 0).then(|| address::text(bytes, port));
         // Where the path is cut, the next byte goes by TCP.
-        let tcp = out_carrier == Carrier::Tcp || in_carrier == Carrier::Tcp || active && slot.has(flag::CUT);
+        let tcp = out_carrier == Carrier::Tcp
+            || in_carrier == Carrier::Tcp
+            || active && slot.has(flag::CUT);
         let why = if tcp { Some(why(slot, &holders, stage, || self.is_held(slot))) } else { None };
         let connection = Connection {
             cookie,
             generation,
-            processes: holders.iter().map(|process| Holder { pid: process.pid, name: process.name.clone() }).collect(),
+            processes: holders
+                .iter()
+                .map(|process| Holder { pid: process.pid, name: process.name.clone() })
+                .collect(),
             local: address(tuple.local, tuple.local_port),
             remote: address(tuple.remote, tuple.remote_port),
-            segment: if slot.has(flag::PAIR) { Some(PAIR.into()) } else { names.get(&slot.segment.load(Relaxed)).cloned() },
+            segment: if slot.has(flag::PAIR) {
+                Some(PAIR.into())
+            } else {
+                names.get(&slot.segment.load(Relaxed)).cloned()
+            },
             stage: stage_word(stage),
             out_carrier,
             in_carrier,
@@ -58,7 +74,11 @@ impl Survey {
             out_ring: slot.out_ring.load(Relaxed),
             in_tcp: slot.in_tcp.load(Relaxed),
             in_ring: slot.in_ring.load(Relaxed),
-            wake: if out_carrier == Carrier::Tcp && in_carrier == Carrier::Tcp { Wake::None } else { self.wake(slot) },
+            wake: if out_carrier == Carrier::Tcp && in_carrier == Carrier::Tcp {
+                Wake::None
+            } else {
+                self.wake(slot)
+            },
             wakes: slot.wakes.load(Relaxed),
             tokens: slot.tokens.load(Relaxed),
             upgrades: slot.upgrades.load(Relaxed),
@@ -66,7 +86,8 @@ impl Survey {
             explanation: why.as_ref().map(|why| why.sentence.clone()),
             reason: why.map(|why| why.word),
         };
-        (slot.cookie.load(Acquire) == cookie && slot.generation.load(Relaxed) == generation).then_some(connection)
+        (slot.cookie.load(Acquire) == cookie && slot.generation.load(Relaxed) == generation)
+            .then_some(connection)
     }
 
     /// The segment that a connection is in; not that of a pair, whose other process chooses what
@@ -76,7 +97,10 @@ impl Survey {
             return None;
         }
         let id = slot.segment.load(Relaxed);
-        self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).find(|region| region.id() == id)
+        self.regions
+            .values()
+            .filter_map(|(_, region)| region.as_ref().ok())
+            .find(|region| region.id() == id)
     }
 
     /// What this end sends in a channel (0), or what it receives (1).
@@ -98,13 +122,18 @@ impl Survey {
             return if slot.has(flag::BY_LINE) { Wake::Line } else { Wake::Token };
         }
         let region = self.region_of(slot);
-        let wish = self.direction(slot, 1).map(|incoming| Want::of(incoming.want_data().load(Relaxed)));
+        let wish =
+            self.direction(slot, 1).map(|incoming| Want::of(incoming.want_data().load(Relaxed)));
         let tokens_only = region.is_some_and(Region::tokens_only);
-        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. } | Source::Host { .. }));
+        let device = region.is_some_and(|region| {
+            matches!(region.source(), Source::Device { .. } | Source::Host { .. })
+        });
         let better = if device { Wake::Doorbell } else { Wake::Fifo };
         match wish {
             Some(Want::Waiter { .. }) => better,
-            _ if tokens_only || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0 => Wake::Token,
+            _ if tokens_only || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0 => {
+                Wake::Token
+            }
             _ => better,
         }
     }
@@ -163,7 +192,9 @@ fn why(slot: &Slot, holders: &[&Process], stage: Stage, is_held: impl FnOnce() -
     match stage {
         Stage::Candidate => Why::of(Reason::Young),
         Stage::Published => Why::of(Reason::NoPeer),
-        Stage::Offered | Stage::Settling => Why::new("settling", "the ends have met and are agreeing on the bytes so far"),
+        Stage::Offered | Stage::Settling => {
+            Why::new("settling", "the ends have met and are agreeing on the bytes so far")
+        }
         Stage::Active if slot.has(flag::HOLD) => Why::of(Reason::Held),
         Stage::Active if is_held() => Why::of(Reason::Held),
         Stage::Active => Why::new("ready", "moves at the next write"),
@@ -198,10 +229,17 @@ mod tests {
         let me = processes.enter(LIBRARY, &ledger).expect("room");
         let (slot, _) = ledger.find_or_claim(&processes, 77, me, |_| {}).expect("room");
         let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets();
-        slot.set_tuple(&Tuple { label: 0, local: address(1), local_port: 80, remote: address(2), remote_port: 4000 });
+        slot.set_tuple(&Tuple {
+            label: 0,
+            local: address(1),
+            local_port: 80,
+            remote: address(2),
+            remote_port: 4000,
+        });
         slot.out_ring.store(5, Relaxed);
         let segment = directory.path().join(DEFAULT_SEGMENT);
-        let region = Region::create(&segment, &Config { size: 16 << 20, ..Config::default() }).expect("a segment");
+        let region = Region::create(&segment, &Config { size: 16 << 20, ..Config::default() })
+            .expect("a segment");
         let head = region.claim_head(Owner::new(0, Use::Channel)).expect("room");
         region.clear(head.page());
         let page = region.settle(head).expect("made").page();
@@ -215,13 +253,22 @@ mod tests {
         assert!(look().is_none(), "nobody holds it");
         assert!(slot.hold(me));
         let seen = look().expect("held");
-        assert_eq!((seen.local.as_deref(), seen.remote.as_deref()), (Some("10.0.0.1:80"), Some("10.0.0.2:4000")));
-        assert_eq!((seen.reason.as_deref(), seen.wake, seen.stage), (Some("young"), Wake::None, "candidate"));
+        assert_eq!(
+            (seen.local.as_deref(), seen.remote.as_deref()),
+            (Some("10.0.0.1:80"), Some("10.0.0.2:4000"))
+        );
+        assert_eq!(
+            (seen.reason.as_deref(), seen.wake, seen.stage),
+            (Some("young"), Wake::None, "candidate")
+        );
         slot.tx.epoch.store(1, Relaxed);
         assert_eq!(look().expect("held").out_carrier, Carrier::Tcp, "not active: the kernel's");
         slot.set_stage(Stage::Active);
         let seen = look().expect("held");
-        assert_eq!((seen.out_carrier, seen.in_carrier, seen.reason.as_deref()), (Carrier::Ring, Carrier::Tcp, Some("ready")));
+        assert_eq!(
+            (seen.out_carrier, seen.in_carrier, seen.reason.as_deref()),
+            (Carrier::Ring, Carrier::Tcp, Some("ready"))
+        );
         // As the other end asks for TCP: nothing moves at the next write.
         Channel::at(&region, page).direction(0).gate().store(GATE_HOLD, Relaxed);
         assert_eq!(look().expect("held").reason.as_deref(), Some("held"));

@@ -47,7 +47,9 @@ impl std::error::Error for NoOptions {}
 /// hash of the path: the same at each start, and hardly ever the same for two.
 #[must_use]
 pub fn mac_of(socket: &str) -> String {
-    let hash = socket.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = socket.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     let [a, b, c, ..] = (hash ^ hash >> 32).to_be_bytes().map(|byte| format!("{byte:02x}"));
     format!("52:54:00:{a}:{b}:{c}")
 }
@@ -55,7 +57,10 @@ pub fn mac_of(socket: &str) -> String {
 fn is_mac(text: &str) -> bool {
     let bytes: Vec<_> = text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
     let written = text.len() == 17 && text.bytes().all(|byte| byte != b'+');
-    bytes.len() == 6 && written && bytes[0].as_ref().is_ok_and(|byte| byte & 1 == 0) && bytes.iter().all(Result::is_ok)
+    bytes.len() == 6
+        && written
+        && bytes[0].as_ref().is_ok_and(|byte| byte & 1 == 0)
+        && bytes.iter().all(Result::is_ok)
 }
 
 /// Options with which a QEMU connects, in the order in which it wants them. QEMU comes back within
@@ -178,8 +183,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         assert!(lines(&net("/a b")).expect_err("a blank").contains("without blanks"));
-        assert!(memory("1 G").is_err() && memory("").is_err() && vsock(Path::new("/a b"), None).is_err());
-        for mac in ["", "52:54:00:00:00", "53:54:00:00:00:01", "52:54:00:00:00:+1", "5254:00:00:00:01"] {
+        assert!(
+            memory("1 G").is_err()
+                && memory("").is_err()
+                && vsock(Path::new("/a b"), None).is_err()
+        );
+        for mac in
+            ["", "52:54:00:00:00", "53:54:00:00:00:01", "52:54:00:00:00:+1", "5254:00:00:00:01"]
+        {
             let said = lines(&Net { mac: Some(mac), ..net("/a") }).expect_err(mac);
             assert!(said.contains("no address of a card"), "{mac}: {said}");
         }

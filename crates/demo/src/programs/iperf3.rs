@@ -47,7 +47,10 @@ impl Program for Iperf3 {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting { label: "1 stream", arguments: &["-P", "1"] }, Setting { label: "8 streams", arguments: &["-P", "8"] }]
+        &[
+            Setting { label: "1 stream", arguments: &["-P", "1"] },
+            Setting { label: "8 streams", arguments: &["-P", "8"] },
+        ]
     }
 
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
@@ -55,17 +58,20 @@ impl Program for Iperf3 {
     }
 
     fn client(&self, load: &Load) -> Result<Vec<String>> {
-        let mut command = words([&"-c", &load.address, &"-p", &load.port, &"-t", &load.seconds, &"-J"]);
+        let mut command =
+            words([&"-c", &load.address, &"-p", &load.port, &"-t", &load.seconds, &"-J"]);
         command.extend(load.setting.words());
         Ok(command)
     }
 
     fn read(&self, printed: &str) -> Result<f64> {
-        let report: Report =
-            serde_json::from_str(printed).with_context(|| format!("iperf3 printed no report: {}", excerpt(printed)))?;
+        let report: Report = serde_json::from_str(printed)
+            .with_context(|| format!("iperf3 printed no report: {}", excerpt(printed)))?;
         match report {
             Report { error: Some(error), .. } => bail!("iperf3: {error}"),
-            Report { end: End { sum_received: Some(sum) }, .. } if sum.bits_per_second > 0.0 => Ok(sum.bits_per_second / 1e9),
+            Report { end: End { sum_received: Some(sum) }, .. } if sum.bits_per_second > 0.0 => {
+                Ok(sum.bits_per_second / 1e9)
+            }
             _ => bail!("iperf3 received nothing"),
         }
     }
@@ -83,7 +89,8 @@ mod tests {
 
     #[test]
     fn its_own_words_are_handed_on() {
-        let printed = r#"{"start":{},"end":{},"error":"unable to connect to server: Connection refused"}"#;
+        let printed =
+            r#"{"start":{},"end":{},"error":"unable to connect to server: Connection refused"}"#;
         assert!(Iperf3.read(printed).unwrap_err().to_string().contains("Connection refused"));
         assert!(Iperf3.read("{}").is_err());
     }

@@ -33,7 +33,10 @@ impl Program for Memcached {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[Setting { label: "1 connection", arguments: &["-c", "1"] }, Setting { label: "16 connections", arguments: &["-c", "16"] }]
+        &[
+            Setting { label: "1 connection", arguments: &["-c", "1"] },
+            Setting { label: "16 connections", arguments: &["-c", "16"] },
+        ]
     }
 
     fn further_settings(&self) -> &'static [Setting] {
@@ -44,7 +47,19 @@ impl Program for Memcached {
     }
 
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
-        let mut command = words([&program, &"-l", &listen.address, &"-p", &listen.port, &"-U", &"0", &"-t", &"1", &"-m", &"64"]);
+        let mut command = words([
+            &program,
+            &"-l",
+            &listen.address,
+            &"-p",
+            &listen.port,
+            &"-U",
+            &"0",
+            &"-t",
+            &"1",
+            &"-m",
+            &"64",
+        ]);
         if listen.root {
             command.extend(words([&"-u", &"root"]));
         }
@@ -56,7 +71,8 @@ impl Program for Memcached {
         fs::write(&mix, MIX).context("cannot write memcaslap.conf")?;
         let server = format!("{}:{}", load.address, load.port);
         let seconds = format!("{}s", load.seconds);
-        let mut command = words([&"-s", &server, &"-T", &"1", &"-t", &seconds, &"-F", &mix.display()]);
+        let mut command =
+            words([&"-s", &server, &"-T", &"1", &"-t", &seconds, &"-F", &mix.display()]);
         command.extend(load.setting.words());
         Ok(command)
     }

@@ -63,7 +63,11 @@ pub trait Program {
 
 impl dyn Program + '_ {
     /// The loads that are wanted.
-    pub fn settings_of(&self, further: bool, server_only: bool) -> impl Iterator<Item = &'static Setting> {
+    pub fn settings_of(
+        &self,
+        further: bool,
+        server_only: bool,
+    ) -> impl Iterator<Item = &'static Setting> {
         let further = if further { self.further_settings() } else { &[] };
         let server_only = if server_only { self.settings_of_server_only() } else { &[] };
         self.settings().iter().chain(further).chain(server_only)
@@ -141,7 +145,9 @@ pub fn words<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> 
 pub fn rate_after(printed: &str, label: &str, load: &str) -> Result<f64> {
     let rest = printed.split_once(label).map(|(_, rest)| rest.trim_start()).unwrap_or_default();
     let number = rest.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap_or_default();
-    let rate: f64 = number.parse().with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))?;
+    let rate: f64 = number
+        .parse()
+        .with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))?;
     if rate <= 0.0 {
         bail!("{load} got no answer at all");
     }
@@ -151,5 +157,9 @@ pub fn rate_after(printed: &str, label: &str, load: &str) -> Result<f64> {
 /// The end of a program's output, short enough for a message.
 pub fn excerpt(printed: &str) -> String {
     let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.is_empty() { "it printed nothing".to_owned() } else { lines[lines.len().saturating_sub(4)..].join(" / ") }
+    if lines.is_empty() {
+        "it printed nothing".to_owned()
+    } else {
+        lines[lines.len().saturating_sub(4)..].join(" / ")
+    }
 }

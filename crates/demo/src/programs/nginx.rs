@@ -46,13 +46,18 @@ impl Program for Nginx {
     }
 
     fn settings_of_server_only(&self) -> &'static [Setting] {
-        &[Setting { label: "64 connections, each for one request", arguments: &["-c", "64", "-H", "Connection: close"] }]
+        &[Setting {
+            label: "64 connections, each for one request",
+            arguments: &["-c", "64", "-H", "Connection: close"],
+        }]
     }
 
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
         let dir = listen.dir.display().to_string();
         let pages = listen.dir.join("pages");
-        fs::create_dir_all(&pages).and_then(|()| fs::write(pages.join("page.html"), page())).context("cannot write the page")?;
+        fs::create_dir_all(&pages)
+            .and_then(|()| fs::write(pages.join("page.html"), page()))
+            .context("cannot write the page")?;
         let conf = listen.dir.join("nginx.conf");
         fs::write(&conf, configuration(&dir, listen)).context("cannot write nginx.conf")?;
         let mut command = words([&program, &"-p", &dir, &"-c", &conf.display()]);
@@ -72,7 +77,9 @@ impl Program for Nginx {
     }
 
     fn read(&self, printed: &str) -> Result<f64> {
-        if let Some(line) = printed.lines().find(|line| line.contains("Socket errors:") || line.contains("Non-2xx")) {
+        if let Some(line) =
+            printed.lines().find(|line| line.contains("Socket errors:") || line.contains("Non-2xx"))
+        {
             bail!("wrk saw errors: {}", line.trim());
         }
         rate_after(printed, "Requests/sec:", "wrk")
@@ -126,7 +133,10 @@ mod tests {
 
     #[test]
     fn errors_are_not_overlooked() {
-        let bad = PRINTED.replace("Requests/sec", "  Socket errors: connect 0, read 12, write 0, timeout 0\nRequests/sec");
+        let bad = PRINTED.replace(
+            "Requests/sec",
+            "  Socket errors: connect 0, read 12, write 0, timeout 0\nRequests/sec",
+        );
         assert!(Nginx.read(&bad).unwrap_err().to_string().contains("read 12"));
         assert!(Nginx.read("unable to connect to 10.77.1.1:4000 Connection refused").is_err());
         assert!(Nginx.read("Requests/sec:      0.00").is_err());

@@ -35,8 +35,14 @@ impl Program for Redis {
         &[
             Setting { label: "SET, 50 connections", arguments: &["-t", "set", "-P", "1"] },
             Setting { label: "GET, 50 connections", arguments: &["-t", "get", "-P", "1"] },
-            Setting { label: "SET, 50 connections, 16 in flight", arguments: &["-t", "set", "-P", "16"] },
-            Setting { label: "GET, 50 connections, 16 in flight", arguments: &["-t", "get", "-P", "16"] },
+            Setting {
+                label: "SET, 50 connections, 16 in flight",
+                arguments: &["-t", "set", "-P", "16"],
+            },
+            Setting {
+                label: "GET, 50 connections, 16 in flight",
+                arguments: &["-t", "get", "-P", "16"],
+            },
         ]
     }
 
@@ -60,18 +66,38 @@ impl Program for Redis {
         ]))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the number of requests is between FIRST / 20 and MOST")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the number of requests is between FIRST / 20 and MOST"
+    )]
     fn client(&self, load: &Load) -> Result<Vec<String>> {
-        let requests = load.before.map_or(FIRST, |rate| (rate * f64::from(load.seconds)).clamp(FIRST / 20.0, MOST));
-        let mut command = words([&"-h", &load.address, &"-p", &load.port, &"-c", &"50", &"-n", &(requests as i64), &"--csv"]);
+        let requests = load
+            .before
+            .map_or(FIRST, |rate| (rate * f64::from(load.seconds)).clamp(FIRST / 20.0, MOST));
+        let mut command = words([
+            &"-h",
+            &load.address,
+            &"-p",
+            &load.port,
+            &"-c",
+            &"50",
+            &"-n",
+            &(requests as i64),
+            &"--csv",
+        ]);
         command.extend(load.setting.words());
         Ok(command)
     }
 
     /// A line such as `"SET","123456.79","0.2"…`; older releases print no more than the first two.
     fn read(&self, printed: &str) -> Result<f64> {
-        let line = printed.lines().map(str::trim).find(|line| line.starts_with("\"SET\"") || line.starts_with("\"GET\""));
-        let Some(line) = line else { bail!("redis-benchmark printed no result: {}", excerpt(printed)) };
+        let line = printed
+            .lines()
+            .map(str::trim)
+            .find(|line| line.starts_with("\"SET\"") || line.starts_with("\"GET\""));
+        let Some(line) = line else {
+            bail!("redis-benchmark printed no result: {}", excerpt(printed))
+        };
         let rate = line.split(',').nth(1).unwrap_or_default().trim_matches('"');
         rate.parse().with_context(|| format!("no rate in {line}"))
     }
@@ -87,10 +113,13 @@ mod tests {
 
     #[test]
     fn both_forms_are_read() {
-        let new = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"158730.16\",\"0.162\",\"0.040\"\n";
+        let new =
+            "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"158730.16\",\"0.162\",\"0.040\"\n";
         assert_eq!(Redis.read(new).unwrap(), 158_730.16);
         assert_eq!(Redis.read("\"GET\",\"99.5\"\n").unwrap(), 99.5);
-        assert!(Redis.read("Could not connect to Redis at 127.0.0.1:1: Connection refused\n").is_err());
+        assert!(
+            Redis.read("Could not connect to Redis at 127.0.0.1:1: Connection refused\n").is_err()
+        );
     }
 
     #[test]

@@ -18,7 +18,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 20) % limit
     }
 
@@ -50,7 +51,13 @@ impl Game {
     fn new() -> Self {
         let place = Place::new();
         let ranks: Vec<Active> = (0..3).map(|_| place.end(Some(KEY))).collect();
-        let mut game = Self { ranks, thief: place.end(None), counts: Default::default(), recorded: Vec::new(), _place: place };
+        let mut game = Self {
+            ranks,
+            thief: place.end(None),
+            counts: Default::default(),
+            recorded: Vec::new(),
+            _place: place,
+        };
         // Every pair is there from the start.
         (0..9).filter(|at| at / 3 != at % 3).for_each(|at| game.send(at / 3, at % 3));
         game
@@ -102,7 +109,8 @@ impl Game {
         let (reader, writer) = random.one_of(&[(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]);
         let id = self.ranks[writer].id();
         let Some((page, ring)) = pair_of(&self.ranks[reader], id) else { return };
-        let frames: Vec<u64> = (0..WORDS).step_by(8).filter(|at| self.is_frame(ring, *at)).collect();
+        let frames: Vec<u64> =
+            (0..WORDS).step_by(8).filter(|at| self.is_frame(ring, *at)).collect();
         let frame = if frames.is_empty() { 0 } else { random.one_of(&frames) };
         let (page, at) = (u64::from(page) * PAGE, ring + frame * 8);
         match random.below(10) {
@@ -112,33 +120,52 @@ impl Game {
                 self.put(ring, old, frame, random.one_of(&[1, 4, 8, 64, WORDS]));
             }
             // A bit of a frame: of its words, or of its bytes.
-            2 => _ = self.word(at + random.below(16) * 8).fetch_xor(1 << random.below(64), Ordering::Relaxed),
+            2 => {
+                _ = self
+                    .word(at + random.below(16) * 8)
+                    .fetch_xor(1 << random.below(64), Ordering::Relaxed)
+            }
             // Another length, or another handler, or none.
-            3 => _ = self.word(at).fetch_add(random.one_of(&[8, 64, 1 << 24, 1 << 32, u64::MAX - 63]), Ordering::Relaxed),
+            3 => {
+                _ = self.word(at).fetch_add(
+                    random.one_of(&[8, 64, 1 << 24, 1 << 32, u64::MAX - 63]),
+                    Ordering::Relaxed,
+                )
+            }
             4 => self.word(at).store(0, Ordering::Relaxed),
             5 => {
                 // Two frames change places.
                 let other = ring + if frames.is_empty() { 0 } else { random.one_of(&frames) } * 8;
                 for line in 0..8 {
                     let (one, two) = (self.word(at + line * 8), self.word(other + line * 8));
-                    two.store(one.swap(two.load(Ordering::Relaxed), Ordering::Relaxed), Ordering::Relaxed);
+                    two.store(
+                        one.swap(two.load(Ordering::Relaxed), Ordering::Relaxed),
+                        Ordering::Relaxed,
+                    );
                 }
             }
             // What the pair's page says: ends, ring, size, how far the reader is, who has let go.
             6 => {
                 let word = self.word(page + random.one_of(&[0x08, 0x10, 0x18, 0x20, 0x40, 0x80]));
-                word.store(random.one_of(&[0, 1, 3, 7, 64, RING, id.0, ring, u64::MAX - 63]), Ordering::Relaxed);
+                word.store(
+                    random.one_of(&[0, 1, 3, 7, 64, RING, id.0, ring, u64::MAX - 63]),
+                    Ordering::Relaxed,
+                );
             }
             // What an endpoint's page says.
             7 => {
-                let word = self.word(u64::from(id.page()) * PAGE + random.one_of(&[0, 0x08, 0x10, 0x18, 0x28, 0x80]));
+                let word = self.word(
+                    u64::from(id.page()) * PAGE + random.one_of(&[0, 0x08, 0x10, 0x18, 0x28, 0x80]),
+                );
                 word.fetch_xor(1 << random.below(64), Ordering::Relaxed);
             }
             8 => self.forge(reader, writer, random),
             _ => {
                 // A part of another pair's ring.
                 let other = random.one_of(&[0, 1, 2]);
-                if let Some((_, others)) = (other != reader).then(|| pair_of(&self.ranks[reader], self.ranks[other].id())).flatten()
+                if let Some((_, others)) = (other != reader)
+                    .then(|| pair_of(&self.ranks[reader], self.ranks[other].id()))
+                    .flatten()
                 {
                     self.put(ring, &self.copied(others), frame, random.one_of(&[4, 8, WORDS]));
                 }
@@ -159,9 +186,10 @@ impl Game {
             return;
         }
         let source = random.below(3) as usize;
-        let (Some((page, own)), Some((_, true_one))) =
-            (pair_of(&self.ranks[reader], self.thief.id()), pair_of(&self.ranks[source], if source == writer { to } else { from }))
-        else {
+        let (Some((page, own)), Some((_, true_one))) = (
+            pair_of(&self.ranks[reader], self.thief.id()),
+            pair_of(&self.ranks[source], if source == writer { to } else { from }),
+        ) else {
             return;
         };
         self.put(own, &self.copied(true_one), 0, WORDS);
@@ -204,7 +232,10 @@ fn a_message_of_many_laps_before_is_not_taken_again() {
         send(&mut a, to_b, 3, &body(number + 1)).expect("room");
     }
     assert_eq!(first[0], words(0).load(Ordering::Relaxed), "the same head, at the same place");
-    first.iter().enumerate().for_each(|(at, word)| words(at as u64).store(*word, Ordering::Relaxed));
+    first
+        .iter()
+        .enumerate()
+        .for_each(|(at, word)| words(at as u64).store(*word, Ordering::Relaxed));
     assert_eq!(taken(&mut b), None);
     assert_eq!(b.refused(), Some(Refused::Peer(a.id())));
 }

@@ -90,7 +90,15 @@ impl Lines {
 
 impl Sources {
     pub fn new(key: Option<Key>) -> Self {
-        Self { key, all: Vec::new(), entered: 0, heard: HashSet::new(), next: 0, turn: 0, taken: Lines::new() }
+        Self {
+            key,
+            all: Vec::new(),
+            entered: 0,
+            heard: HashSet::new(),
+            next: 0,
+            turn: 0,
+            taken: Lines::new(),
+        }
     }
 
     /// Takes the next message that has come.
@@ -118,7 +126,9 @@ impl Sources {
 
     #[inline]
     fn take_from(&mut self, at: usize, node: &Node) -> Result<Option<Taken>, Refused> {
-        let Some(source) = self.all.get_mut(at).filter(|source| !source.broken) else { return Ok(None) };
+        let Some(source) = self.all.get_mut(at).filter(|source| !source.broken) else {
+            return Ok(None);
+        };
         let mut found = copy_out(source, node.segment(), &mut self.taken);
         if !source.proven && matches!(found, Ok(Some(_))) {
             // The one ring of its writer, or a copy of it?
@@ -131,7 +141,11 @@ impl Sources {
             source.broken = true;
             source.reader.refuse(node);
             let writer = source.reader.writer();
-            return Err(if source.proven { Refused::Peer(writer) } else { Refused::Stranger(writer) });
+            return Err(if source.proven {
+                Refused::Peer(writer)
+            } else {
+                Refused::Stranger(writer)
+            });
         };
         let Some((taken, got)) = found else { return Ok(None) };
         if source.reader.advance(node.segment(), &got) {
@@ -179,7 +193,11 @@ impl Sources {
 
 /// Copies a source's next message out, if there is one, and checks it.
 #[inline]
-fn copy_out(source: &Source, segment: &Segment, to: &mut Lines) -> Result<Option<(Taken, Got)>, Corrupt> {
+fn copy_out(
+    source: &Source,
+    segment: &Segment,
+    to: &mut Lines,
+) -> Result<Option<(Taken, Got)>, Corrupt> {
     let Some(got) = source.reader.look(segment)? else { return Ok(None) };
     if got.frame.kind != Kind::Active || got.frame.flags >= HANDLERS || got.len > LONGEST {
         return Err(Corrupt);
@@ -187,7 +205,9 @@ fn copy_out(source: &Source, segment: &Segment, to: &mut Lines) -> Result<Option
     // SAFETY: the memory has as many bytes.
     unsafe { source.reader.copy_out(&got, 0, to.at(), got.len) };
     let position = source.reader.position();
-    if source.seal.is_set() && source.seal.of(position, got.frame.head(got.len, position), to.bytes(got.len)) != got.frame.words[0]
+    if source.seal.is_set()
+        && source.seal.of(position, got.frame.head(got.len, position), to.bytes(got.len))
+            != got.frame.words[0]
     {
         return Err(Corrupt);
     }

@@ -58,7 +58,8 @@ fn messages_of_all_sizes_arrive_in_order() {
                     message.len()
                 };
                 // SAFETY: as above.
-                unsafe { a.send_packed(way, (sent % 32) as u8, pack) }.map(|len| assert_eq!(len, message.len()))
+                unsafe { a.send_packed(way, (sent % 32) as u8, pack) }
+                    .map(|len| assert_eq!(len, message.len()))
             };
             match done {
                 Ok(()) => sent += 1,
@@ -66,8 +67,12 @@ fn messages_of_all_sizes_arrive_in_order() {
                     full += 1;
                     assert!(b.has_news());
                     while let Some((handler, message)) = taken(&mut b) {
-                        let expected = bytes([0, 1, 8, 31, 32, 33, 300, 8000, LONGEST][seen % 9], seen);
-                        assert!(handler == (seen % 32) as u8 && message == expected, "message {seen}");
+                        let expected =
+                            bytes([0, 1, 8, 31, 32, 33, 300, 8000, LONGEST][seen % 9], seen);
+                        assert!(
+                            handler == (seen % 32) as u8 && message == expected,
+                            "message {seen}"
+                        );
                         seen += 1;
                     }
                     assert_eq!(seen, sent);
@@ -88,7 +93,8 @@ fn messages_of_all_sizes_arrive_in_order() {
 #[test]
 fn what_strangers_write_is_not_handed_on() {
     let place = Place::new();
-    let (mut a, mut b, mut stranger) = (place.end(Some(KEY)), place.end(Some(KEY)), place.end(None));
+    let (mut a, mut b, mut stranger) =
+        (place.end(Some(KEY)), place.end(Some(KEY)), place.end(None));
     let (to_b, from_stranger) = (a.way(b.id()), stranger.way(b.id()));
     send(&mut stranger, from_stranger, 1, b"0123456789").expect("room");
     assert_eq!(taken(&mut b), None, "no seal");
@@ -135,7 +141,10 @@ fn a_rank_that_is_not_heard_is_told() {
         a.look_for_the_dead();
         assert_eq!(a.refused(), None, "nobody has looked at it");
         assert_eq!(taken(&mut b), None);
-        assert_eq!(b.refused(), Some(if first { Refused::Stranger(a.id()) } else { Refused::Peer(a.id()) }));
+        assert_eq!(
+            b.refused(),
+            Some(if first { Refused::Stranger(a.id()) } else { Refused::Peer(a.id()) })
+        );
         a.look_for_the_dead();
         a.look_for_the_dead();
         assert_eq!((a.refused(), a.refused()), (Some(Refused::Own(b.id())), None));
@@ -150,7 +159,8 @@ fn a_rank_that_is_not_heard_is_told() {
 /// The page of the pair from `writer`, and where its ring begins, if both are in the segment.
 pub(super) fn pair_of(reader: &Active, writer: EndpointId) -> Option<(u32, u64)> {
     let segment = reader.node.segment();
-    let word = |page: u32, at: u64| segment.word(u64::from(page) * PAGE + at).load(Ordering::Relaxed);
+    let word =
+        |page: u32, at: u64| segment.word(u64::from(page) * PAGE + at).load(Ordering::Relaxed);
     let there = |page: &u32| segment.head(*page).is_some() && word(*page, 8) == writer.0;
     let page = reader.node.entries().map(|(_, page)| page).find(there)?;
     let ring = word(page, 0x18);
@@ -187,12 +197,16 @@ fn a_long_message_is_sealed_to_its_last_byte() {
 fn what_a_rank_sent_is_not_taken_twice() {
     for left in [false, true] {
         let place = Place::new();
-        let (mut a, mut b, mut stranger) = (place.end(Some(KEY)), place.end(Some(KEY)), place.end(None));
+        let (mut a, mut b, mut stranger) =
+            (place.end(Some(KEY)), place.end(Some(KEY)), place.end(None));
         let (to_b, from_stranger) = (a.way(b.id()), stranger.way(b.id()));
         for message in [b"first", b"later"] {
             send(&mut a, to_b, 2, message).expect("room");
         }
-        assert_eq!((taken(&mut b), taken(&mut b)), (Some((2, b"first".to_vec())), Some((2, b"later".to_vec()))));
+        assert_eq!(
+            (taken(&mut b), taken(&mut b)),
+            (Some((2, b"first".to_vec())), Some((2, b"later".to_vec())))
+        );
         send(&mut stranger, from_stranger, 1, b"to be another").expect("room");
         let pair = |writer| pair_of(&b, writer).expect("its pair");
         let ((page, ring), (copied_page, copied)) = (pair(a.id()), pair(stranger.id()));
@@ -200,7 +214,11 @@ fn what_a_rank_sent_is_not_taken_twice() {
             let word = |ring| stranger.node.segment().word(ring + at);
             word(copied).store(word(ring).load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        stranger.node.segment().word(u64::from(copied_page) * PAGE + 8).store(a.id().0, Ordering::Relaxed);
+        stranger
+            .node
+            .segment()
+            .word(u64::from(copied_page) * PAGE + 8)
+            .store(a.id().0, Ordering::Relaxed);
         if left {
             stranger.node.segment().word(u64::from(page) * PAGE + 0x80).store(1, Ordering::Relaxed);
             b.look_for_the_dead();
@@ -234,13 +252,20 @@ fn garbage_in_a_ring_ends_nothing() {
         let ring = word(u64::from(page) * PAGE + 0x18).load(Ordering::Relaxed);
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for at in 0..32 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let value = if at == 0 && seed % 2 == 0 { state & 0x7fff | 11 << 24 | (state >> 60) << 32 } else { state };
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let value = if at == 0 && seed % 2 == 0 {
+                state & 0x7fff | 11 << 24 | (state >> 60) << 32
+            } else {
+                state
+            };
             word(ring + at * 8).store(value, Ordering::Relaxed);
         }
         if seed % 3 == 0 {
             // How far the reader is, and the pair's own words.
-            word(u64::from(page) * PAGE + [0x40, 0x18, 0x20, 0x80][seed as usize / 3 % 4]).store(state, Ordering::Relaxed);
+            word(u64::from(page) * PAGE + [0x40, 0x18, 0x20, 0x80][seed as usize / 3 % 4])
+                .store(state, Ordering::Relaxed);
         }
         for _ in 0..64 {
             if taken(&mut b).is_none() {
@@ -303,7 +328,11 @@ fn a_late_wake_up_ends_one_sleep_only() {
     let place = Place::new();
     let end = place.end(None);
     let is_readable = || ginnel_region::sys::poll(end.node().fifo(), libc::POLLIN, 0) != 0;
-    let name = std::fs::read_dir(place.0.path().join("mpi.wake")).expect("there").flatten().next().expect("a FIFO");
+    let name = std::fs::read_dir(place.0.path().join("mpi.wake"))
+        .expect("there")
+        .flatten()
+        .next()
+        .expect("a FIFO");
     std::fs::OpenOptions::new()
         .write(true)
         .open(name.path())

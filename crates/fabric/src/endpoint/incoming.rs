@@ -124,21 +124,40 @@ impl Endpoint {
         let acknowledge = got.frame.flags & flag::ACKNOWLEDGE != 0;
         if let Some(place) = self.matching.place(tagged, from, tag, got.len) {
             copy_to(&incoming.reader, got, 0, &place.buffers, 0, got.len);
-            self.received(tagged, &place, (from, tag, data), got.len, acknowledge.then_some((back, request)));
+            self.received(
+                tagged,
+                &place,
+                (from, tag, data),
+                got.len,
+                acknowledge.then_some((back, request)),
+            );
             return;
         }
         let mut body = vec![0u8; got.len].into_boxed_slice();
         // SAFETY: the box has as many bytes.
         unsafe { incoming.reader.copy_out(got, 0, body.as_mut_ptr(), got.len) };
         incoming.kept += got.len + size_of::<Early>();
-        let early = Early { from, tag, data, len: got.len, body: Some(body), request, acknowledge, claimed: None };
+        let early = Early {
+            from,
+            tag,
+            data,
+            len: got.len,
+            body: Some(body),
+            request,
+            acknowledge,
+            claimed: None,
+        };
         self.matching.keep(tagged, early);
     }
 
     fn on_offer(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
         let incoming = &mut self.incoming[at];
         let from = incoming.reader.writer();
-        let len = incoming.reader.number(got, 0).and_then(|len| usize::try_from(len).ok()).ok_or(Corrupt)?;
+        let len = incoming
+            .reader
+            .number(got, 0)
+            .and_then(|len| usize::try_from(len).ok())
+            .ok_or(Corrupt)?;
         incoming.kept += size_of::<Early>();
         let [tag, data, request] = got.frame.words;
         let tagged = got.frame.kind.is_tagged();
@@ -160,9 +179,16 @@ impl Endpoint {
         let acknowledge = early.acknowledge.then_some(early.request);
         if wanted == 0 {
             self.tell(back, Frame::new(Kind::Take, [early.request, 0, 0]), &[]);
-            return self.received(tagged, &place, (from, tag, data), len, acknowledge.map(|request| (back, request)));
+            return self.received(
+                tagged,
+                &place,
+                (from, tag, data),
+                len,
+                acknowledge.map(|request| (back, request)),
+            );
         }
-        let receiving = Receiving { from, place, tagged, tag, data, len, wanted, got: 0, acknowledge, back };
+        let receiving =
+            Receiving { from, place, tagged, tag, data, len, wanted, got: 0, acknowledge, back };
         let number = self.requests.insert(Request::Receiving(Box::new(receiving)));
         self.tell(back, Frame::new(Kind::Take, [early.request, number, wanted as u64]), &[]);
     }
@@ -171,8 +197,11 @@ impl Endpoint {
     fn on_take(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
         let back = self.incoming[at].back;
         let [number, theirs, wanted] = got.frame.words;
-        let Some(Request::Offered(sent, buffers)) = self.requests.get_mut(number) else { return Err(Corrupt) };
-        let end = usize::try_from(wanted).ok().filter(|end| *end <= buffers.len()).ok_or(Corrupt)?;
+        let Some(Request::Offered(sent, buffers)) = self.requests.get_mut(number) else {
+            return Err(Corrupt);
+        };
+        let end =
+            usize::try_from(wanted).ok().filter(|end| *end <= buffers.len()).ok_or(Corrupt)?;
         if sent.to != back {
             return Err(Corrupt);
         }
@@ -190,10 +219,14 @@ impl Endpoint {
     fn on_piece(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
         let incoming = &self.incoming[at];
         let [number, offset, _] = got.frame.words;
-        let fits = |there: usize, wanted: usize| offset == there as u64 && got.len > 0 && got.len <= wanted - there;
+        let fits = |there: usize, wanted: usize| {
+            offset == there as u64 && got.len > 0 && got.len <= wanted - there
+        };
         match self.requests.get_mut(number) {
             Some(Request::Receiving(receiving)) => {
-                if receiving.from != incoming.reader.writer() || !fits(receiving.got, receiving.wanted) {
+                if receiving.from != incoming.reader.writer()
+                    || !fits(receiving.got, receiving.wanted)
+                {
                     return Err(Corrupt);
                 }
                 copy_to(&incoming.reader, got, 0, &receiving.place.buffers, receiving.got, got.len);
@@ -202,7 +235,13 @@ impl Endpoint {
                     && let Some(Request::Receiving(done)) = self.requests.remove(number)
                 {
                     let acknowledge = done.acknowledge.map(|request| (done.back, request));
-                    self.received(done.tagged, &done.place, (done.from, done.tag, done.data), done.len, acknowledge);
+                    self.received(
+                        done.tagged,
+                        &done.place,
+                        (done.from, done.tag, done.data),
+                        done.len,
+                        acknowledge,
+                    );
                 }
             }
             Some(Request::Reading { sent, buffers, got: there }) => {
@@ -229,7 +268,9 @@ impl Endpoint {
         let sent = match self.requests.get_mut(number) {
             Some(Request::Done(sent)) => *sent,
             // Failed before all of it was there.
-            Some(Request::Reading { sent, .. } | Request::Writing { sent, .. }) if failed != 0 => *sent,
+            Some(Request::Reading { sent, .. } | Request::Writing { sent, .. }) if failed != 0 => {
+                *sent
+            }
             _ => return Err(Corrupt),
         };
         if sent.to != back {
@@ -248,7 +289,11 @@ impl Endpoint {
         let incoming = &self.incoming[at];
         let (back, reader) = (incoming.back, &incoming.reader);
         let [key, address, number] = got.frame.words;
-        let data = if got.frame.flags & flag::DATA == 0 { None } else { Some(reader.number(got, 0).ok_or(Corrupt)?) };
+        let data = if got.frame.flags & flag::DATA == 0 {
+            None
+        } else {
+            Some(reader.number(got, 0).ok_or(Corrupt)?)
+        };
         let skip = data.map_or(0, |_| 8);
         let len = got.len - skip;
         let target = memory.find(key, address, len as u64, true, false);
@@ -261,7 +306,11 @@ impl Endpoint {
                 let event = Event::new(EventKind::Written, 0, true);
                 self.tell_owner(Event { data: Some(data), len, from, ..event });
             }
-            self.tell(back, Frame::new(Kind::Done, [number, target.map_or(libc::EACCES as u64, |_| 0), 0]), &[]);
+            self.tell(
+                back,
+                Frame::new(Kind::Done, [number, target.map_or(libc::EACCES as u64, |_| 0), 0]),
+                &[],
+            );
         }
         Ok(())
     }
@@ -276,7 +325,8 @@ impl Endpoint {
             return Ok(());
         }
         let end = usize::try_from(len).map_err(|_| Corrupt)?;
-        let number = self.requests.insert(Request::Giving { to: back, theirs, key, address, at: 0, end });
+        let number =
+            self.requests.insert(Request::Giving { to: back, theirs, key, address, at: 0, end });
         if !self.push_or_give(number, memory) {
             self.pushing.push_back(number);
         }
@@ -286,10 +336,13 @@ impl Endpoint {
     /// Puts as many pieces of a request as there is room for. True: that was the last of them.
     pub(super) fn push_or_give(&mut self, number: u64, memory: &Memory) -> bool {
         let eager = self.eager();
-        while let Some(Request::Giving { to, theirs, key, address, at, end }) = self.requests.get_mut(number) {
+        while let Some(Request::Giving { to, theirs, key, address, at, end }) =
+            self.requests.get_mut(number)
+        {
             let (len, to, theirs, from) = ((*end - *at).min(eager), *to, *theirs, *at);
             // The region may have been taken back since.
-            let source = memory.find(*key, address.wrapping_add(from as u64), len as u64, false, true);
+            let source =
+                memory.find(*key, address.wrapping_add(from as u64), len as u64, false, true);
             if len == 0 || source.is_none() {
                 self.requests.remove(number);
                 if source.is_none() {
@@ -327,7 +380,9 @@ impl Endpoint {
         unsafe { incoming.reader.copy_out(got, 0, payload.as_mut_ptr(), got.len) };
         let fetch = got.frame.flags & flag::FETCH != 0;
         match applied(&payload, key, address, memory, fetch) {
-            Some(before) if fetch => self.tell(back, Frame::new(Kind::Piece, [number, 0, 0]), &before),
+            Some(before) if fetch => {
+                self.tell(back, Frame::new(Kind::Piece, [number, 0, 0]), &before)
+            }
             Some(_) => self.tell(back, Frame::new(Kind::Done, [number, 0, 0]), &[]),
             None => self.tell(back, Frame::new(Kind::Done, [number, libc::EACCES as u64, 0]), &[]),
         }
@@ -354,7 +409,13 @@ impl Endpoint {
 }
 
 /// Applies what a payload says; what was there before, if that is wanted. `None`: it may not be.
-fn applied(payload: &[u8], key: u64, address: u64, memory: &Memory, fetch: bool) -> Option<SmallVec<[u8; 128]>> {
+fn applied(
+    payload: &[u8],
+    key: u64,
+    address: u64,
+    memory: &Memory,
+    fetch: bool,
+) -> Option<SmallVec<[u8; 128]>> {
     let (head, operands) = payload.split_at_checked(8)?;
     let (operation, element) = (u32::from(*head.first()?), Element::of(u32::from(*head.get(1)?))?);
     let count = u32::from_le_bytes(head.get(4..8)?.try_into().ok()?) as usize;
@@ -373,7 +434,13 @@ fn applied(payload: &[u8], key: u64, address: u64, memory: &Memory, fetch: bool)
     let size = element.size();
     for (at, old) in now.chunks_exact_mut(size).enumerate() {
         let range = at * size..(at + 1) * size;
-        memory::apply(operation, element, old, with.get(range.clone())?, compare.get(range).unwrap_or(&[0; 8][..size]));
+        memory::apply(
+            operation,
+            element,
+            old,
+            with.get(range.clone())?,
+            compare.get(range).unwrap_or(&[0; 8][..size]),
+        );
     }
     if writes {
         // SAFETY: `find`: they are writable, too.

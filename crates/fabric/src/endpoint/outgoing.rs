@@ -44,7 +44,9 @@ impl Outgoing {
     ) -> Result<bool, Corrupt> {
         let writer = self.writer.as_mut().ok_or(Corrupt)?;
         let prefix_part = (!prefix.is_empty()).then_some((prefix.as_ptr(), prefix.len()));
-        let parts = prefix_part.into_iter().chain(buffers.range(from, len).map(|(at, len)| (at.cast_const(), len)));
+        let parts = prefix_part
+            .into_iter()
+            .chain(buffers.range(from, len).map(|(at, len)| (at.cast_const(), len)));
         // SAFETY: who asked for the operation promised that the buffers are readable until it ends,
         // and the callers here that they have `len` bytes from `from` on, within `most`.
         let done = unsafe { writer.put(node.segment(), frame, prefix.len() + len, parts) };
@@ -102,7 +104,10 @@ impl Endpoint {
     pub(super) fn tell(&mut self, to: u32, frame: Frame, payload: &[u8]) {
         let ready = self.ready(to);
         let Some(out) = self.out.get_mut(to as usize) else { return };
-        if ready.is_ok() && out.put(&self.node, &frame, payload, &Buffers::default(), 0, 0) == Ok(true) || out.gone {
+        if ready.is_ok()
+            && out.put(&self.node, &frame, payload, &Buffers::default(), 0, 0) == Ok(true)
+            || out.gone
+        {
             return;
         }
         self.untold += usize::from(out.outbox.is_empty());
@@ -120,7 +125,9 @@ impl Endpoint {
             }
             let (node, out) = (&self.node, &mut self.out[to as usize]);
             while let Some((frame, payload)) = out.outbox.pop_front() {
-                if !out.gone && out.put(node, &frame, &payload, &Buffers::default(), 0, 0) == Ok(false) {
+                if !out.gone
+                    && out.put(node, &frame, &payload, &Buffers::default(), 0, 0) == Ok(false)
+                {
                     out.outbox.push_front((frame, payload));
                     break;
                 }
@@ -130,7 +137,13 @@ impl Endpoint {
     }
 
     /// Puts a piece of registered memory.
-    pub(super) fn put_piece(&mut self, to: u32, frame: &Frame, buffers: &Buffers, len: usize) -> Result<bool, Corrupt> {
+    pub(super) fn put_piece(
+        &mut self,
+        to: u32,
+        frame: &Frame,
+        buffers: &Buffers,
+        len: usize,
+    ) -> Result<bool, Corrupt> {
         match self.ready(to) {
             Ok(()) => self.out[to as usize].put(&self.node, frame, &[], buffers, 0, len),
             Err(Error::Gone) => Err(Corrupt),

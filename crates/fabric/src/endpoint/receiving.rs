@@ -20,7 +20,12 @@ impl Endpoint {
         match self.matching.take(tagged, &posted) {
             None => self.matching.post(tagged, posted),
             Some(early) => {
-                let place = Place { buffers: posted.buffers, token: posted.token, report: posted.report, several: None };
+                let place = Place {
+                    buffers: posted.buffers,
+                    token: posted.token,
+                    report: posted.report,
+                    several: None,
+                };
                 self.put_early(tagged, place, early);
             }
         }
@@ -52,7 +57,13 @@ impl Endpoint {
         }
         let acknowledge = early.acknowledge.then_some(early.request);
         let back = self.peer_of(early.from);
-        self.received(tagged, &place, (early.from, early.tag, early.data), early.len, acknowledge.map(|request| (back, request)));
+        self.received(
+            tagged,
+            &place,
+            (early.from, early.tag, early.data),
+            early.len,
+            acknowledge.map(|request| (back, request)),
+        );
     }
 
     /// A message has been received whole: says so to the owner, and to the sender if it wants to
@@ -87,13 +98,23 @@ impl Endpoint {
                 if claim {
                     early.claimed = Some(posted.token);
                 }
-                Event { len: early.len, data: early.data, tag: early.tag, from: early.from, ..event }
+                Event {
+                    len: early.len,
+                    data: early.data,
+                    tag: early.tag,
+                    from: early.from,
+                    ..event
+                }
             }
         };
         let found = event.failure.is_none();
         self.tell_owner(event);
         if found && discard {
-            let taken = if claim { self.matching.take_claimed(tagged, posted.token) } else { self.matching.take(tagged, posted) };
+            let taken = if claim {
+                self.matching.take_claimed(tagged, posted.token)
+            } else {
+                self.matching.take(tagged, posted)
+            };
             if let Some(early) = taken {
                 self.discard(&early);
             }
@@ -107,14 +128,24 @@ impl Endpoint {
     ///
     /// # Safety
     /// As for [`Self::receive`].
-    pub unsafe fn receive_claimed(&mut self, tagged: bool, posted: Posted, discard: bool) -> Result<(), Error> {
+    pub unsafe fn receive_claimed(
+        &mut self,
+        tagged: bool,
+        posted: Posted,
+        discard: bool,
+    ) -> Result<(), Error> {
         let early = self.matching.take_claimed(tagged, posted.token).ok_or(Error::NoMessage)?;
         if discard {
             self.discard(&early);
             let event = Event::new(EventKind::Receive(tagged), posted.token, posted.report);
             self.tell_owner(Event { tag: early.tag, from: early.from, data: early.data, ..event });
         } else {
-            let place = Place { buffers: posted.buffers, token: posted.token, report: posted.report, several: None };
+            let place = Place {
+                buffers: posted.buffers,
+                token: posted.token,
+                report: posted.report,
+                several: None,
+            };
             self.put_early(tagged, place, early);
         }
         Ok(())

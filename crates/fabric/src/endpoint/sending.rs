@@ -29,7 +29,8 @@ impl Endpoint {
         let Message { tag, data, token, report, delivered, .. } = message;
         let kind = EventKind::Send(tag.is_some());
         let sent = Sent { to, token, report, kind, delivered };
-        let flags = if data.is_some() { flag::DATA } else { 0 } | if delivered { flag::ACKNOWLEDGE } else { 0 };
+        let flags = if data.is_some() { flag::DATA } else { 0 }
+            | if delivered { flag::ACKNOWLEDGE } else { 0 };
         let words = |request| [tag.unwrap_or(0), data.unwrap_or(0), request];
         if len > self.eager() {
             return self.offer(sent, flags, words, tag.is_some(), message.buffers);
@@ -60,7 +61,8 @@ impl Endpoint {
         let request = self.requests.insert(Request::Offered(sent, buffers));
         let kind = if tagged { Kind::TaggedOffer } else { Kind::Offer };
         let frame = Frame { kind, flags, words: words(request) };
-        let put = self.out[sent.to as usize].put(&self.node, &frame, &len, &Buffers::default(), 0, 0);
+        let put =
+            self.out[sent.to as usize].put(&self.node, &frame, &len, &Buffers::default(), 0, 0);
         if put == Ok(true) {
             return Ok(());
         }
@@ -75,12 +77,25 @@ impl Endpoint {
     ///
     /// # Safety
     /// The buffers stay readable until the event of its end; up to [`Self::eager`] bytes until this returns.
-    pub unsafe fn write(&mut self, to: u32, key: u64, address: u64, message: Message) -> Result<(), Error> {
+    pub unsafe fn write(
+        &mut self,
+        to: u32,
+        key: u64,
+        address: u64,
+        message: Message,
+    ) -> Result<(), Error> {
         self.ready(to)?;
-        let sent = Sent { to, token: message.token, report: message.report, kind: EventKind::Write, delivered: true };
+        let sent = Sent {
+            to,
+            token: message.token,
+            report: message.report,
+            kind: EventKind::Write,
+            delivered: true,
+        };
         let Message { buffers, data, .. } = message;
         let fits = buffers.len() <= self.eager();
-        let number = self.requests.insert(Request::Writing { sent, buffers, key, address, data, at: 0 });
+        let number =
+            self.requests.insert(Request::Writing { sent, buffers, key, address, data, at: 0 });
         if self.push(number) {
             return Ok(());
         }
@@ -111,7 +126,12 @@ impl Endpoint {
     ) -> Result<(), Error> {
         let len = buffers.len() as u64;
         let frame = |number| Frame::new(Kind::Read, [key, address, number]);
-        self.ask(Sent { to, token, report, kind: EventKind::Read, delivered: true }, buffers, frame, &len.to_le_bytes())
+        self.ask(
+            Sent { to, token, report, kind: EventKind::Read, delivered: true },
+            buffers,
+            frame,
+            &len.to_le_bytes(),
+        )
     }
 
     /// Applies an operation to another's registered memory. `operands` is what [`crate::incoming`]
@@ -136,14 +156,25 @@ impl Endpoint {
         let flags = if answer.is_some() { flag::FETCH } else { 0 };
         let frame = |number| Frame { kind: Kind::Apply, flags, words: [key, address, number] };
         if let Some(answer) = answer {
-            return self.ask(Sent { to, token, report, kind: EventKind::Fetch, delivered: true }, answer, frame, operands);
+            return self.ask(
+                Sent { to, token, report, kind: EventKind::Fetch, delivered: true },
+                answer,
+                frame,
+                operands,
+            );
         }
         let sent = Sent { to, token, report, kind: EventKind::Change, delivered: true };
         self.ready(to)?;
         self.request(sent, Request::Done(sent), frame, operands)
     }
 
-    fn ask(&mut self, sent: Sent, buffers: Buffers, frame: impl Fn(u64) -> Frame, payload: &[u8]) -> Result<(), Error> {
+    fn ask(
+        &mut self,
+        sent: Sent,
+        buffers: Buffers,
+        frame: impl Fn(u64) -> Frame,
+        payload: &[u8],
+    ) -> Result<(), Error> {
         self.ready(sent.to)?;
         if buffers.is_empty() {
             self.tell_owner(Event::new(sent.kind, sent.token, sent.report));
@@ -152,9 +183,22 @@ impl Endpoint {
         self.request(sent, Request::Reading { sent, buffers, got: 0 }, frame, payload)
     }
 
-    fn request(&mut self, sent: Sent, request: Request, frame: impl Fn(u64) -> Frame, payload: &[u8]) -> Result<(), Error> {
+    fn request(
+        &mut self,
+        sent: Sent,
+        request: Request,
+        frame: impl Fn(u64) -> Frame,
+        payload: &[u8],
+    ) -> Result<(), Error> {
         let number = self.requests.insert(request);
-        let put = self.out[sent.to as usize].put(&self.node, &frame(number), payload, &Buffers::default(), 0, 0);
+        let put = self.out[sent.to as usize].put(
+            &self.node,
+            &frame(number),
+            payload,
+            &Buffers::default(),
+            0,
+            0,
+        );
         if put == Ok(true) {
             return Ok(());
         }
@@ -185,8 +229,13 @@ impl Endpoint {
                     let len = (end - *at).min(eager);
                     let last = *at + len == end;
                     let prefix = data.filter(|_| last).map(u64::to_le_bytes);
-                    let flags = if last { flag::LAST } else { 0 } | prefix.map_or(0, |_| flag::DATA);
-                    let frame = Frame { kind: Kind::Write, flags, words: [*key, address.wrapping_add(*at as u64), number] };
+                    let flags =
+                        if last { flag::LAST } else { 0 } | prefix.map_or(0, |_| flag::DATA);
+                    let frame = Frame {
+                        kind: Kind::Write,
+                        flags,
+                        words: [*key, address.wrapping_add(*at as u64), number],
+                    };
                     let prefix = prefix.as_ref().map_or(&[][..], |bytes| &bytes[..]);
                     if out.put(node, &frame, prefix, buffers, *at, len) != Ok(true) {
                         return false;

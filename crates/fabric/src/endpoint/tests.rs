@@ -70,7 +70,17 @@ fn messages_of_all_sizes_arrive_early_and_late() {
                 unsafe { b.receive(true, receive.clone()) };
             }
             // SAFETY: as above.
-            unsafe { a.send(to, Message { data: Some(77), delivered: len % 2 == 1, ..message(Some(5), &sent, 1) }) }.expect("room");
+            unsafe {
+                a.send(
+                    to,
+                    Message {
+                        data: Some(77),
+                        delivered: len % 2 == 1,
+                        ..message(Some(5), &sent, 1)
+                    },
+                )
+            }
+            .expect("room");
             if early {
                 for _ in 0..10 {
                     b.progress(&memory);
@@ -84,7 +94,10 @@ fn messages_of_all_sizes_arrive_early_and_late() {
             let events = until(&mut [(&mut a, &memory, 1), (&mut b, &memory, 1)]);
             let (end, event) = (&events[0][0], &events[1][0]);
             assert_eq!((end.kind, end.token, end.failure), (EventKind::Send(true), 1, None));
-            assert_eq!((event.len, event.data, event.from, event.failure), (len, Some(77), a.id(), None));
+            assert_eq!(
+                (event.len, event.data, event.from, event.failure),
+                (len, Some(77), a.id(), None)
+            );
             assert!(got[..len] == sent[..], "{len} bytes, early: {early}");
         }
     }
@@ -107,8 +120,13 @@ fn a_message_that_is_longer_than_its_place_is_cut_and_said_to_be() {
         // SAFETY: as above.
         unsafe { a.send(to, message(Some(0), &sent, 1)) }.expect("room");
         let events = until(&mut [(&mut a, &memory, 1), (&mut b, &memory, 1)]);
-        assert_eq!((events[0][0].failure, events[1][0].failure), (None, Some(Failure::Truncated(len - len / 2))));
-        assert!(got[..len / 2] == sent[..len / 2] && got[len / 2..].iter().all(|byte| *byte == 0xee));
+        assert_eq!(
+            (events[0][0].failure, events[1][0].failure),
+            (None, Some(Failure::Truncated(len - len / 2)))
+        );
+        assert!(
+            got[..len / 2] == sent[..len / 2] && got[len / 2..].iter().all(|byte| *byte == 0xee)
+        );
     }
 }
 
@@ -147,10 +165,13 @@ fn memory_is_written_read_and_changed() {
     let mut region = vec![0u8; 30_000];
     let base = region.as_mut_ptr();
     // SAFETY: `region` outlives `memory`.
-    assert!(unsafe { memory.insert(9, Region { base, len: 30_000, origin: 0, readable: true, writable: true }) });
+    assert!(unsafe {
+        memory.insert(9, Region { base, len: 30_000, origin: 0, readable: true, writable: true })
+    });
     let sent = bytes(20_000, 3);
     // SAFETY: `sent` and `got` outlive what is done with them below.
-    unsafe { a.write(to, 9, 100, Message { data: Some(5), ..message(None, &sent, 1) }) }.expect("room");
+    unsafe { a.write(to, 9, 100, Message { data: Some(5), ..message(None, &sent, 1) }) }
+        .expect("room");
     let events = until(&mut [(&mut a, &own, 1), (&mut b, &memory, 1)]);
     assert_eq!((events[0][0].kind, events[0][0].failure), (EventKind::Write, None));
     assert_eq!((events[1][0].kind, events[1][0].data), (EventKind::Written, Some(5)));
@@ -170,7 +191,8 @@ fn memory_is_written_read_and_changed() {
     let answer = || Buffers::one(at, 8);
     region_word(&mut region, 40);
     // SAFETY: `before` outlives what is done with it.
-    unsafe { a.apply(to, (9, 0), &operand(op::SUM, &[2]), Some(answer()), (3, true)) }.expect("room");
+    unsafe { a.apply(to, (9, 0), &operand(op::SUM, &[2]), Some(answer()), (3, true)) }
+        .expect("room");
     until(&mut [(&mut a, &own, 1), (&mut b, &memory, 0)]);
     assert_eq!(before, 40i64.to_le_bytes());
     // SAFETY: as above.
@@ -186,7 +208,10 @@ fn memory_is_written_read_and_changed() {
             a.apply(to, (key, address), &operand(op::SUM, &[2]), None, (1, true)).expect("room");
         }
         let events = until(&mut [(&mut a, &own, 3), (&mut b, &memory, 0)]);
-        assert!(events[0].iter().all(|event| event.failure == Some(Failure::Refused)), "{events:?}");
+        assert!(
+            events[0].iter().all(|event| event.failure == Some(Failure::Refused)),
+            "{events:?}"
+        );
     }
 }
 
@@ -218,7 +243,10 @@ fn claims_cancels_and_several() {
     unsafe { b.receive_claimed(true, posted(&mut got, 1, 10), false) }.expect("claimed");
     assert_eq!((b.event().map(|event| event.len), &got[..50]), (Some(50), &one[..]));
     // SAFETY: as above.
-    assert_eq!(unsafe { b.receive_claimed(true, posted(&mut got, 1, 10), false) }, Err(Error::NoMessage));
+    assert_eq!(
+        unsafe { b.receive_claimed(true, posted(&mut got, 1, 10), false) },
+        Err(Error::NoMessage)
+    );
     // SAFETY: as above.
     unsafe { b.receive(true, posted(&mut got, 3, 12)) };
     assert!(b.cancel(12) && !b.cancel(12));
@@ -230,7 +258,9 @@ fn claims_cancels_and_several() {
         a.send(to, Message { report: false, ..message(None, &one, 0) }).expect("room");
         b.progress(&memory);
         b.receive(false, Posted { several: Some(100), ..posted(&mut all, 0, 20) });
-        (0..6).for_each(|_| a.send(to, Message { report: false, ..message(None, &one, 0) }).expect("room"));
+        (0..6).for_each(|_| {
+            a.send(to, Message { report: false, ..message(None, &one, 0) }).expect("room")
+        });
     }
     let events = until(&mut [(&mut b, &memory, 7)]).remove(0);
     assert!(events[..6].iter().all(|event| !event.last) && events[6].last, "{events:?}");
@@ -289,7 +319,10 @@ fn what_the_killed_held_is_freed_and_what_waits_for_them_fails() {
     let events = until(&mut [(&mut a, &memory, 2)]).remove(0);
     let mut tokens: Vec<Token> = events.iter().map(|event| event.token).collect();
     tokens.sort_unstable();
-    assert_eq!((tokens, events.iter().all(|event| event.failure == Some(Failure::Gone))), (vec![5, 6], true));
+    assert_eq!(
+        (tokens, events.iter().all(|event| event.failure == Some(Failure::Gone))),
+        (vec![5, 6], true)
+    );
     // SAFETY: as above.
     assert_eq!(unsafe { a.send(to, message(Some(2), &sent, 5)) }, Err(Error::Gone));
     // Whoever comes next frees what is left of it.

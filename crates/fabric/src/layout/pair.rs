@@ -35,14 +35,18 @@ pub(crate) fn mine(segment: &Segment, page: u32, id: EndpointId) -> Option<Head>
 pub(crate) fn release_all(segment: &Segment, id: EndpointId) {
     let pages: Vec<u32> = segment.heads_within_reach().map(Head::page).collect();
     for page in pages.into_iter().filter(|page| mine(segment, *page, id).is_some()) {
-        let by = |at, bit| if word(segment, page, at).load(Ordering::Relaxed) == id.0 { bit } else { 0 };
-        word(segment, page, RELEASED).fetch_or(by(WRITER, BY_WRITER) | by(READER, BY_READER), Ordering::AcqRel);
+        let by =
+            |at, bit| if word(segment, page, at).load(Ordering::Relaxed) == id.0 { bit } else { 0 };
+        word(segment, page, RELEASED)
+            .fetch_or(by(WRITER, BY_WRITER) | by(READER, BY_READER), Ordering::AcqRel);
     }
 }
 
 /// Has each end of the pair let go, or died?
 pub(crate) fn is_nobodys(segment: &Segment, page: u32, lives: impl Fn(EndpointId) -> bool) -> bool {
     let released = word(segment, page, RELEASED).load(Ordering::Acquire);
-    let gone = |at, bit| released & bit != 0 || !lives(EndpointId(word(segment, page, at).load(Ordering::Relaxed)));
+    let gone = |at, bit| {
+        released & bit != 0 || !lives(EndpointId(word(segment, page, at).load(Ordering::Relaxed)))
+    };
     gone(WRITER, BY_WRITER) && gone(READER, BY_READER)
 }

@@ -25,7 +25,8 @@ pub fn clean(path: &Path) -> Result<(), Error> {
     let done = guard(path, &segment).and_then(|guard| {
         let (Some(_guard), Some(file)) = (guard, reopen(path, &segment)?) else { return Ok(()) };
         let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW;
-        let wakes = sys::openat(libc::AT_FDCWD, &c_path(&wake_directory(path))?, flags, 0).map_or(Fd(-1), Fd);
+        let wakes = sys::openat(libc::AT_FDCWD, &c_path(&wake_directory(path))?, flags, 0)
+            .map_or(Fd(-1), Fd);
         reclaim(&segment, &file, &wakes);
         remove_if_empty(&segment, path);
         Ok(())
@@ -57,7 +58,8 @@ pub(super) fn reclaim(segment: &Segment, file: &Fd, wakes: &Fd) {
         if head.is_busy() {
             // Whoever makes or frees groups has the guard, which the caller has.
             free(head);
-        } else if first == ENDPOINT && sys::byte_is_shared(file.0, head.page().into()) == Ok(false) {
+        } else if first == ENDPOINT && sys::byte_is_shared(file.0, head.page().into()) == Ok(false)
+        {
             let number = word(segment, head.page(), FIFO).load(Ordering::Relaxed);
             let _ = sys::unlinkat(wakes.0, &fifo_name(number));
             free(head);
@@ -68,7 +70,8 @@ pub(super) fn reclaim(segment: &Segment, file: &Fd, wakes: &Fd) {
         let is_nobodys = if head_of(segment, head.page(), PAIR) == Some(head) {
             pair::is_nobodys(segment, head.page(), |id| lives(segment, file, id))
         } else {
-            owner_of(segment, head).is_some_and(|(owner, job)| !lives(segment, file, owner) && !jobs.contains(&job))
+            owner_of(segment, head)
+                .is_some_and(|(owner, job)| !lives(segment, file, owner) && !jobs.contains(&job))
         };
         if is_nobodys {
             free(head);
@@ -78,7 +81,10 @@ pub(super) fn reclaim(segment: &Segment, file: &Fd, wakes: &Fd) {
 
 /// The jobs of which somebody lives.
 fn jobs_of_the_living(segment: &Segment, file: &Fd, heads: &[Head]) -> HashSet<u64> {
-    let pages = heads.iter().map(|head| head.page()).filter(|page| head_of(segment, *page, ENDPOINT).is_some());
+    let pages = heads
+        .iter()
+        .map(|head| head.page())
+        .filter(|page| head_of(segment, *page, ENDPOINT).is_some());
     let living = pages.filter(|page| sys::byte_is_shared(file.0, (*page).into()).unwrap_or(true));
     living.map(|page| word(segment, page, JOB).load(Ordering::Relaxed)).collect()
 }

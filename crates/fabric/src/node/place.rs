@@ -22,7 +22,9 @@ pub fn default_path() -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// What stood against it; `None`: it has no place.
-pub fn join_default<T>(open: impl FnOnce(&Path, &Config) -> Result<T, Error>) -> Result<T, Option<Error>> {
+pub fn join_default<T>(
+    open: impl FnOnce(&Path, &Config) -> Result<T, Error>,
+) -> Result<T, Option<Error>> {
     let path = default_path().map_err(|why| {
         eprintln!("ginnel: {why}");
         None

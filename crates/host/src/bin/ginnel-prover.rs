@@ -13,7 +13,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Prover::parse();
-    program::run(cli.config.as_deref(), |config| run(&config, cli.check).map(|()| ExitCode::SUCCESS))
+    program::run(cli.config.as_deref(), |config| {
+        run(&config, cli.check).map(|()| ExitCode::SUCCESS)
+    })
 }
 
 fn run(config: &Config, check: bool) -> anyhow::Result<()> {

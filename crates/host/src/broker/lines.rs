@@ -21,7 +21,12 @@ pub type Ends = [Vec<OwnedFd>; 2];
 pub fn make() -> Result<Ends, Errno> {
     let mut ends = Ends::default();
     for _ in 0..LINES {
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        let (one, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
         for (end, place) in [one, other].into_iter().zip(&mut ends) {
             set_socket_send_buffer_size(&end, UNREAD)?;
             refuse_rights(end.as_raw_fd());

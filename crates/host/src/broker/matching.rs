@@ -151,7 +151,13 @@ impl Matching {
             return None;
         }
         let client = self.next();
-        let member = Member { user, waits: HashSet::new(), with: HashMap::new(), has: HashSet::new(), has_with: HashMap::new() };
+        let member = Member {
+            user,
+            waits: HashSet::new(),
+            with: HashMap::new(),
+            has: HashSet::new(),
+            has_with: HashMap::new(),
+        };
         self.clients.insert(client, member);
         Some(client)
     }
@@ -163,7 +169,8 @@ impl Matching {
         for key in waits {
             self.forget_waiting_at(key, |waiting| waiting.end.client == client);
         }
-        let others = has.into_iter().filter_map(|id| Some((self.let_go(client, id)?, id))).collect();
+        let others =
+            has.into_iter().filter_map(|id| Some((self.let_go(client, id)?, id))).collect();
         self.clients.remove(&client);
         self.shares.leave(user);
         others
@@ -232,7 +239,10 @@ impl Matching {
         match found {
             Some(first) => self.pair(first, end),
             None if is_own => Err(Verdict::OneProcess.into()),
-            None => self.wait(Waiting { end, until: now + PATIENCE, saw_foreign }, user, now).map_err(Refusal::from).map(|()| None),
+            None => self
+                .wait(Waiting { end, until: now + PATIENCE, saw_foreign }, user, now)
+                .map_err(Refusal::from)
+                .map(|()| None),
         }
     }
 
@@ -240,8 +250,12 @@ impl Matching {
         let (end, until) = (waiting.end, waiting.until);
         let key = (end.numbers.sent, end.numbers.received);
         // Asked again, by the same process: the number is the new one.
-        self.forget_waiting_at(key, |waiting| waiting.end.client == end.client || waiting.until <= now);
-        let is_users = |other: &&Waiting| self.clients.get(&other.end.client).is_some_and(|member| member.user == user);
+        self.forget_waiting_at(key, |waiting| {
+            waiting.end.client == end.client || waiting.until <= now
+        });
+        let is_users = |other: &&Waiting| {
+            self.clients.get(&other.end.client).is_some_and(|member| member.user == user)
+        };
         let same = self.waiting.get(&key).map_or(0, |ends| ends.iter().filter(is_users).count());
         if same >= SAME || !self.shares.wait(user) {
             return Err(Verdict::TooMany);
@@ -254,7 +268,9 @@ impl Matching {
         // Those whose ends wait no more are left where they are, until they are the most.
         if self.due.len() > 2 * self.shares.waiting() + 64 {
             let waiting = &self.waiting;
-            self.due.retain(|(until, key)| waiting.get(key).is_some_and(|ends| ends.iter().any(|one| one.until == *until)));
+            self.due.retain(|(until, key)| {
+                waiting.get(key).is_some_and(|ends| ends.iter().any(|one| one.until == *until))
+            });
         }
         Ok(())
     }
@@ -263,9 +279,10 @@ impl Matching {
         let numbers = first.numbers;
         self.forget_waiting_at((numbers.sent, numbers.received), |waiting| waiting.end == first);
         let between = [first.client, second.client];
-        let ([Some(one), Some(other)], refusal) =
-            (between.map(|client| self.clients.get(&client)), Refusal { verdict: Verdict::TooManyPairs, also: Some(first) })
-        else {
+        let ([Some(one), Some(other)], refusal) = (
+            between.map(|client| self.clients.get(&client)),
+            Refusal { verdict: Verdict::TooManyPairs, also: Some(first) },
+        ) else {
             return Err(Verdict::Nobody.into());
         };
         if let Some(&id) = one.with.get(&second.client) {
@@ -279,11 +296,21 @@ impl Matching {
             });
         }
         let users = [one.user, other.user];
-        if !one.has_room_with(users[1]) || !other.has_room_with(users[0]) || !self.shares.pair(users) {
+        if !one.has_room_with(users[1])
+            || !other.has_room_with(users[0])
+            || !self.shares.pair(users)
+        {
             return Err(refusal);
         }
         let id = self.next();
-        let known = Known { between, users, has: [true; 2], lasts: true, is_told: false, queued: Vec::new() };
+        let known = Known {
+            between,
+            users,
+            has: [true; 2],
+            lasts: true,
+            is_told: false,
+            queued: Vec::new(),
+        };
         self.pairs.insert(id, known);
         for side in [0, 1] {
             if let Some(member) = self.clients.get_mut(&between[side]) {
@@ -295,9 +322,12 @@ impl Matching {
 
     /// Both processes of a new pair were told.
     pub fn introduced(&mut self, id: u64) -> Introduced {
-        let Some(pair) = self.pairs.get_mut(&id) else { return Introduced { has_ended: true, queued: Vec::new() } };
+        let Some(pair) = self.pairs.get_mut(&id) else {
+            return Introduced { has_ended: true, queued: Vec::new() };
+        };
         pair.is_told = true;
-        let introduced = Introduced { has_ended: !pair.lasts, queued: std::mem::take(&mut pair.queued) };
+        let introduced =
+            Introduced { has_ended: !pair.lasts, queued: std::mem::take(&mut pair.queued) };
         self.forget_if_over(id);
         introduced
     }
@@ -319,7 +349,9 @@ impl Matching {
             self.due.pop_front();
             gone.extend(self.forget_waiting_at(key, |waiting| waiting.until <= now));
         }
-        let verdict = |waiting: Waiting| if waiting.saw_foreign { Verdict::OtherNetwork } else { Verdict::Nobody };
+        let verdict = |waiting: Waiting| {
+            if waiting.saw_foreign { Verdict::OtherNetwork } else { Verdict::Nobody }
+        };
         gone.into_iter().map(|waiting| (waiting.end, verdict(waiting))).collect()
     }
 
@@ -329,7 +361,11 @@ impl Matching {
         self.shares.waiting() > 0
     }
 
-    fn forget_waiting_at(&mut self, key: (u32, u32), mut which: impl FnMut(&Waiting) -> bool) -> Vec<Waiting> {
+    fn forget_waiting_at(
+        &mut self,
+        key: (u32, u32),
+        mut which: impl FnMut(&Waiting) -> bool,
+    ) -> Vec<Waiting> {
         let Some(ends) = self.waiting.get_mut(&key) else { return Vec::new() };
         let gone: Vec<Waiting> = ends.extract_if(.., |waiting| which(waiting)).collect();
         if ends.is_empty() {

@@ -37,7 +37,11 @@ pub fn has_room_for_process(own: usize) -> bool {
 /// What failed; or there is no room.
 pub fn make(size: u64) -> Result<OwnedFd> {
     let room = cgroup::room(u64::MAX);
-    ensure!(room.rings >= LEAST_ROOM, "the memory limit of the cgroup, {} bytes, leaves no room", room.limit);
+    ensure!(
+        room.rings >= LEAST_ROOM,
+        "the memory limit of the cgroup, {} bytes, leaves no room",
+        room.limit
+    );
     let memory = memfd_create("ginnel-pair", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     Segment::format_pair(memory.as_fd(), size)?;
     fcntl_add_seals(&memory, SEALS).context("seal a pair's memory")?;

@@ -23,8 +23,8 @@ use ginnel_tcp::proof::Numbers;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    accept_with, recvmsg, send, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, accept_with, recvmsg, send, sendmsg,
 };
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -81,11 +81,24 @@ impl Broker {
 /// What makes it impossible to go on.
 pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
     let turn_away = TurnAway::start()?;
-    let state = State { matching: Matching::new(limits.pairs), sockets: HashMap::new(), reading: HashMap::new() };
+    let state = State {
+        matching: Matching::new(limits.pairs),
+        sockets: HashMap::new(),
+        reading: HashMap::new(),
+    };
     let lines = Mutex::new(Lines::default());
-    let broker = Arc::new(Broker { limits, reader, state: Mutex::new(state), changed: Condvar::new(), lines });
+    let broker = Arc::new(Broker {
+        limits,
+        reader,
+        state: Mutex::new(state),
+        changed: Condvar::new(),
+        lines,
+    });
     let gives_up = broker.clone();
-    thread::Builder::new().stack_size(STACK).spawn(move || give_up(&gives_up)).context("a thread that gives up")?;
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || give_up(&gives_up))
+        .context("a thread that gives up")?;
     let mut turned_away = Lines::default();
     loop {
         let client = match accept_with(listener, SocketFlags::CLOEXEC) {
@@ -99,7 +112,8 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
             Err(error) => return Err(error).context("accept"),
         };
         let who = users::of_peer(&client);
-        let entered = who.map_err(|_| Verdict::TooMany).and_then(|user| Ok((broker.enter(user)?, user)));
+        let entered =
+            who.map_err(|_| Verdict::TooMany).and_then(|user| Ok((broker.enter(user)?, user)));
         if let Ok((number, user)) = entered {
             let socket = Arc::new(client);
             broker.state().sockets.insert(number, socket.clone());
@@ -115,13 +129,25 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
             continue;
         }
         let verdict = entered.err().unwrap_or(Verdict::TooMany);
-        turned_away.one(|| log!(Warning, "process_turned_away", uid = who.unwrap_or(u32::MAX), why = format!("{verdict:?}")));
+        turned_away.one(|| {
+            log!(
+                Warning,
+                "process_turned_away",
+                uid = who.unwrap_or(u32::MAX),
+                why = format!("{verdict:?}")
+            )
+        });
         let _ = say(client.as_fd(), &Answer::refusal(verdict, 0), &[]);
         turn_away.hang_up(client);
     }
 }
 
-fn serve_beside(broker: Arc<Broker>, client: Client, user: u32, socket: Arc<OwnedFd>) -> io::Result<()> {
+fn serve_beside(
+    broker: Arc<Broker>,
+    client: Client,
+    user: u32,
+    socket: Arc<OwnedFd>,
+) -> io::Result<()> {
     let run = move || {
         // One that nobody can answer, and that nobody would miss.
         if set_socket_send_buffer_size(&*socket, UNREAD).is_ok() {
@@ -162,7 +188,12 @@ fn receive(client: BorrowedFd<'_>) -> Option<Heard> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
-        match recvmsg(client, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match recvmsg(
+            client,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
             Err(Errno::INTR) => {}
             other => break other.ok()?,
         }
@@ -197,7 +228,13 @@ impl Broker {
         // Before anybody is told: what its close may wait for keeps only this process waiting.
         drop(socket);
         let found = read.map_err(Refusal::from).and_then(|(numbers, place)| {
-            let end = End { client, number: question.number, connected: question.connected, numbers, place };
+            let end = End {
+                client,
+                number: question.number,
+                connected: question.connected,
+                numbers,
+                place,
+            };
             let mut state = self.state();
             let found = state.matching.hand_in(end, Instant::now());
             if found == Ok(None) {
@@ -223,7 +260,12 @@ impl Broker {
     }
 
     /// The connection's numbers, and where it is.
-    fn read(&self, user: u32, question: &Question, socket: BorrowedFd<'_>) -> Result<(Numbers, Place), Verdict> {
+    fn read(
+        &self,
+        user: u32,
+        question: &Question,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(Numbers, Place), Verdict> {
         let mut state = self.state();
         while state.reading.get(&user).is_some_and(|&count| count >= READERS_OF_USER) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +309,9 @@ impl Broker {
             Ok(()) => {}
             // Who has not read all that was said before hears it behind that, and may ask again: it
             // would take a broker that says nothing for one that stands still.
-            Err(0) => return self.come_to_nothing(pair, Verdict::Nobody, &[pair.first, pair.second]),
+            Err(0) => {
+                return self.come_to_nothing(pair, Verdict::Nobody, &[pair.first, pair.second]);
+            }
             Err(_) => {
                 self.say_ended(pair.first.client, pair.id);
                 return self.come_to_nothing(pair, Verdict::Nobody, &[pair.second]);
@@ -300,7 +344,8 @@ impl Broker {
         let meeting = ginnel_region::sys::random_u64().max(1);
         for ((side, end), beside) in [(0, &pair.first), (1, &pair.second)].into_iter().zip(beside) {
             let socket = self.state().sockets.get(&end.client).cloned();
-            let answer = Answer { verdict: Verdict::Meet, side, number: end.number, pair: pair.id, meeting };
+            let answer =
+                Answer { verdict: Verdict::Meet, side, number: end.number, pair: pair.id, meeting };
             if socket.is_none_or(|socket| say(socket.as_fd(), &answer, &beside).is_err()) {
                 if side == 0 && !pair.is_new {
                     self.refuse(pair.second.client, Verdict::Nobody, pair.second.number);

@@ -93,7 +93,11 @@ impl Reader<'_> {
         }
         let run_dir = match raw.run_dir {
             Some(path) if !path.get_ref().is_absolute() => {
-                return Err(self.wrong(path.span(), "run_dir", "must be an absolute path, like \"/run/ginnel\""));
+                return Err(self.wrong(
+                    path.span(),
+                    "run_dir",
+                    "must be an absolute path, like \"/run/ginnel\"",
+                ));
             }
             Some(path) => path.into_inner(),
             None => self.run_dir.clone(),
@@ -104,23 +108,37 @@ impl Reader<'_> {
             let config = self.segment(name.get_ref(), segment)?;
             segments.insert(name.into_inner(), config);
         }
-        let kept: usize = segments.values().map(|one| 1 + usize::from(one.machines + 1) * usize::from(one.vectors + 2)).sum();
+        let kept: usize = segments
+            .values()
+            .map(|one| 1 + usize::from(one.machines + 1) * usize::from(one.vectors + 2))
+            .sum();
         if kept > MAX_KEPT {
             let problem = format!(
                 "all segments together need {kept} descriptors, at most {MAX_KEPT} can be handed to the next instance; \
                  take fewer slots or vectors, or serve some segments by a second ginneld with another run_dir"
             );
-            return Err(ConfigError { file: self.file.to_owned(), line: None, key: "segment".into(), problem });
+            return Err(ConfigError {
+                file: self.file.to_owned(),
+                line: None,
+                key: "segment".into(),
+                problem,
+            });
         }
-        Ok(Config { run_dir, status: self.status(raw.status)?, segments, broker: self.broker(raw.broker)? })
+        Ok(Config {
+            run_dir,
+            status: self.status(raw.status)?,
+            segments,
+            broker: self.broker(raw.broker)?,
+        })
     }
 
     fn broker(&self, raw: RawBroker) -> Result<BrokerConfig, ConfigError> {
         let mut config = BrokerConfig::default();
         if let Some(memory) = raw.memory {
             let span = memory.span();
-            config.memory =
-                self.size(memory.into_inner(), Backing::Memfd).map_err(|problem| self.wrong(span, "broker.memory", problem))?;
+            config.memory = self
+                .size(memory.into_inner(), Backing::Memfd)
+                .map_err(|problem| self.wrong(span, "broker.memory", problem))?;
         }
         if let Some(pairs) = raw.pairs {
             config.pairs = usize::from(pairs.into_inner());
@@ -132,15 +150,31 @@ impl Reader<'_> {
         1 + self.text.bytes().take(at).filter(|&byte| byte == b'\n').count()
     }
 
-    fn wrong(&self, at: Range<usize>, key: impl Into<String>, problem: impl Into<String>) -> ConfigError {
-        ConfigError { file: self.file.to_owned(), line: Some(self.line(at.start)), key: key.into(), problem: problem.into() }
+    fn wrong(
+        &self,
+        at: Range<usize>,
+        key: impl Into<String>,
+        problem: impl Into<String>,
+    ) -> ConfigError {
+        ConfigError {
+            file: self.file.to_owned(),
+            line: Some(self.line(at.start)),
+            key: key.into(),
+            problem: problem.into(),
+        }
     }
 
     fn syntax(&self, error: &toml::de::Error) -> ConfigError {
         let line = error.span().map(|span| self.line(span.start));
-        let shown = line.and_then(|line| self.text.lines().nth(line - 1)).map(str::trim).unwrap_or_default();
+        let shown = line
+            .and_then(|line| self.text.lines().nth(line - 1))
+            .map(str::trim)
+            .unwrap_or_default();
         let key = if shown.is_empty() { String::new() } else { format!("`{shown}`") };
-        let problem = format!("{}; docs/ginneld.md lists the keys", error.message().trim().replace('\n', ", "));
+        let problem = format!(
+            "{}; docs/ginneld.md lists the keys",
+            error.message().trim().replace('\n', ", ")
+        );
         ConfigError { file: self.file.to_owned(), line, key, problem }
     }
 
@@ -150,10 +184,12 @@ impl Reader<'_> {
         match (raw.get_ref().as_str(), raw.get_ref().parse::<SocketAddr>()) {
             ("off", _) => Ok(None),
             (_, Ok(address)) if address.ip().is_loopback() => Ok(Some(address)),
-            (_, Ok(_)) => {
-                wrong("must be a loopback address: the page shows process ids and asks nobody who he is; put a proxy before it")
-            }
-            (_, Err(_)) => wrong("must be an address and a port, like \"127.0.0.1:9190\" or \"[::1]:9190\", or \"off\""),
+            (_, Ok(_)) => wrong(
+                "must be a loopback address: the page shows process ids and asks nobody who he is; put a proxy before it",
+            ),
+            (_, Err(_)) => wrong(
+                "must be an address and a port, like \"127.0.0.1:9190\" or \"[::1]:9190\", or \"off\"",
+            ),
         }
     }
 
@@ -163,7 +199,11 @@ impl Reader<'_> {
         if !text.is_empty() && text.len() <= 32 && text.chars().all(good) {
             return Ok(());
         }
-        Err(self.wrong(name.span(), format!("segment.{text}"), "a name has 1 to 32 letters, digits, '_' and '-'"))
+        Err(self.wrong(
+            name.span(),
+            format!("segment.{text}"),
+            "a name has 1 to 32 letters, digits, '_' and '-'",
+        ))
     }
 
     fn segment(&self, name: &str, raw: RawSegment) -> Result<SegmentConfig, ConfigError> {
@@ -173,16 +213,30 @@ impl Reader<'_> {
             None => 1 << 30,
             Some(size) => {
                 let span = size.span();
-                self.size(size.into_inner(), memory).map_err(|problem| self.wrong(span, key("size"), problem))?
+                self.size(size.into_inner(), memory)
+                    .map_err(|problem| self.wrong(span, key("size"), problem))?
             }
         };
-        let number = |value: Option<Spanned<u16>>, default: u16, most: u16, what: &str, rest: &str| match value {
+        let number = |value: Option<Spanned<u16>>,
+                      default: u16,
+                      most: u16,
+                      what: &str,
+                      rest: &str| match value {
             None => Ok(default),
             Some(value) if (1..=most).contains(value.get_ref()) => Ok(value.into_inner()),
-            Some(value) => Err(self.wrong(value.span(), key(rest), format!("must be 1 to {most}: {what}"))),
+            Some(value) => {
+                Err(self.wrong(value.span(), key(rest), format!("must be 1 to {most}: {what}")))
+            }
         };
-        let machines = number(raw.slots, 8, ginnel_region::MAX_PEER, "one for each virtual machine", "slots")?;
-        let vectors = number(raw.vectors, 4, 256, "interrupts of each machine; QEMU's doorbell knows no more", "vectors")?;
+        let machines =
+            number(raw.slots, 8, ginnel_region::MAX_PEER, "one for each virtual machine", "slots")?;
+        let vectors = number(
+            raw.vectors,
+            4,
+            256,
+            "interrupts of each machine; QEMU's doorbell knows no more",
+            "vectors",
+        )?;
         let own = Joiners { users: vec![0, rustix::process::geteuid().as_raw()], groups: vec![] };
         let joiners = self.joiners(raw.users, raw.groups, &own, &key(""))?;
         let mut slots = BTreeMap::new();
@@ -190,13 +244,18 @@ impl Reader<'_> {
             let place = key(&format!("slot.{}", number.get_ref()));
             match number.get_ref().parse::<u16>() {
                 Ok(slot) if (1..=machines).contains(&slot) => {
-                    slots.insert(slot, self.joiners(rule.users, rule.groups, &own, &format!("{place}."))?);
+                    slots.insert(
+                        slot,
+                        self.joiners(rule.users, rule.groups, &own, &format!("{place}."))?,
+                    );
                 }
                 _ => {
                     return Err(self.wrong(
                         number.span(),
                         place,
-                        format!("there are slots 1 to {machines}; raise `slots` or choose one of these"),
+                        format!(
+                            "there are slots 1 to {machines}; raise `slots` or choose one of these"
+                        ),
                     ));
                 }
             }
@@ -204,17 +263,36 @@ impl Reader<'_> {
         let processes = raw.host.processes.map_or(16, Spanned::into_inner);
         let host = self.joiners(raw.host.users, raw.host.groups, &own, &key("host."))?;
         let trust = self.trust(raw.host.trust.unwrap_or_default(), &key("host.trust"))?;
-        Ok(SegmentConfig { size, machines, vectors, memory, joiners, slots, host, processes, trust })
+        Ok(SegmentConfig {
+            size,
+            machines,
+            vectors,
+            memory,
+            joiners,
+            slots,
+            host,
+            processes,
+            trust,
+        })
     }
 
-    fn trust(&self, addresses: Vec<Spanned<String>>, key: &str) -> Result<Vec<String>, ConfigError> {
+    fn trust(
+        &self,
+        addresses: Vec<Spanned<String>>,
+        key: &str,
+    ) -> Result<Vec<String>, ConfigError> {
         let one = |address: Spanned<String>| {
             let rule = format!("trust address {}", address.get_ref());
             // One address, and nothing behind it that would be a rule of its own.
-            let plain = address.get_ref().chars().all(|c| c.is_ascii_hexdigit() || ".:/".contains(c));
+            let plain =
+                address.get_ref().chars().all(|c| c.is_ascii_hexdigit() || ".:/".contains(c));
             match Policy::parse(&rule) {
                 Ok(_) if plain => Ok(address.into_inner()),
-                Ok(_) => Err(self.wrong(address.span(), key, "must be addresses or networks, like \"10.0.0.7\"")),
+                Ok(_) => Err(self.wrong(
+                    address.span(),
+                    key,
+                    "must be addresses or networks, like \"10.0.0.7\"",
+                )),
                 Err(error) => Err(self.wrong(address.span(), key, error.to_string())),
             }
         };
@@ -224,19 +302,21 @@ impl Reader<'_> {
     fn size(&self, raw: Size, memory: Backing) -> Result<u64, String> {
         let bytes = match raw {
             Size::Bytes(bytes) => bytes,
-            Size::Text(text) => {
-                ginnel_region::parse_size(&text).ok_or("must be a number with K, M, G or T (powers of 1024), like \"256M\"")?
-            }
+            Size::Text(text) => ginnel_region::parse_size(&text)
+                .ok_or("must be a number with K, M, G or T (powers of 1024), like \"256M\"")?,
         };
         if !bytes.is_power_of_two() || !(16 << 20..=1 << 40).contains(&bytes) {
-            let near = bytes.checked_next_power_of_two().unwrap_or(1 << 40).clamp(16 << 20, 1 << 40);
+            let near =
+                bytes.checked_next_power_of_two().unwrap_or(1 << 40).clamp(16 << 20, 1 << 40);
             return Err(format!(
                 "must be a power of two from 16M to 1T, as it is a PCI device's memory: \"{}M\" is the next",
                 near >> 20
             ));
         }
         match memory.huge_page() {
-            Some(page) if bytes < page => Err("is less than one huge page; take a larger size, or other memory".into()),
+            Some(page) if bytes < page => {
+                Err("is less than one huge page; take a larger size, or other memory".into())
+            }
             _ => Ok(bytes),
         }
     }
@@ -252,16 +332,21 @@ impl Reader<'_> {
             return Ok(default.clone());
         }
         let ids = |names: Option<Vec<Spanned<Name>>>, kind: &str, find: fn(&str) -> Option<u32>| {
-            let one = |name: Spanned<Name>| match name.get_ref() {
+            let one = |name: Spanned<Name>| {
+                match name.get_ref() {
                 Name::Id(id) => Ok(*id),
                 Name::Text(text) => find(text).ok_or_else(|| {
                     let problem =
                         format!("there is no {kind} \"{text}\" on this host; create it, write its number, or take it out");
                     self.wrong(name.span(), format!("{key}{kind}s"), problem)
                 }),
+            }
             };
             names.unwrap_or_default().into_iter().map(one).collect::<Result<Vec<u32>, _>>()
         };
-        Ok(Joiners { users: ids(users, "user", users::user)?, groups: ids(groups, "group", users::group)? })
+        Ok(Joiners {
+            users: ids(users, "user", users::user)?,
+            groups: ids(groups, "group", users::group)?,
+        })
     }
 }

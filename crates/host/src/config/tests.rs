@@ -12,7 +12,10 @@ fn wrong(text: &str) -> String {
 fn nothing_means_one_segment_for_the_own_user_and_root() {
     let config = parse("").expect("defaults");
     let (name, segment) = config.segments.first_key_value().expect("one");
-    assert_eq!((name.as_str(), segment.size, segment.machines, segment.vectors), ("default", 1 << 30, 8, 4));
+    assert_eq!(
+        (name.as_str(), segment.size, segment.machines, segment.vectors),
+        ("default", 1 << 30, 8, 4)
+    );
     assert!(segment.joiners(3).users.contains(&0) && segment.joiners(0).groups.is_empty());
     assert_eq!(config.status, Some("127.0.0.1:9190".parse().expect("an address")));
 }
@@ -42,7 +45,10 @@ fn everything_can_be_said() {
     )
     .expect("good");
     let web = &config.segments["web"];
-    assert_eq!((web.size, web.machines, web.vectors, web.memory, web.processes), (64 << 20, 3, 2, Backing::Huge2M, 0));
+    assert_eq!(
+        (web.size, web.machines, web.vectors, web.memory, web.processes),
+        (64 << 20, 3, 2, Backing::Huge2M, 0)
+    );
     assert_eq!(web.trust, ["10.0.0.7", "fd00::/64"]);
     assert_eq!(web.joiners(1), &Joiners { users: vec![0, 1000], groups: vec![0] });
     assert_eq!(web.joiners(3), &Joiners { users: vec![], groups: vec![7] });
@@ -62,7 +68,10 @@ fn what_is_wrong_is_said_with_file_line_key_and_the_way_out() {
         let said = wrong(&format!("[segment.a.host]\ntrust = [\"{everybody}\"]"));
         assert!(said.starts_with("g.toml:2: segment.a.host.trust: "), "{said}");
     }
-    assert_eq!(wrong("run_dir = \"here\""), "g.toml:1: run_dir: must be an absolute path, like \"/run/ginnel\"");
+    assert_eq!(
+        wrong("run_dir = \"here\""),
+        "g.toml:1: run_dir: must be an absolute path, like \"/run/ginnel\""
+    );
     assert_eq!(
         wrong("[segment.a]\nusers = [0,\n \"no-such\"]"),
         "g.toml:3: segment.a.users: there is no user \"no-such\" on this host; create it, write its number, or take it out"
@@ -76,7 +85,11 @@ fn what_is_wrong_is_said_with_file_line_key_and_the_way_out() {
         ("[segment.a]\nsize = \"big\"", "g.toml:2: segment.a.size: ", "256M"),
         ("[segment.a]\nsize = -1", "g.toml:2: ", "a size like"),
         ("[segment.a]\nmemory = \"disk\"", "g.toml:2: ", "`memfd`"),
-        ("[segment.a]\nmemory = \"hugepages-1G\"\nsize = \"16M\"", "g.toml:3: segment.a.size: ", "larger size"),
+        (
+            "[segment.a]\nmemory = \"hugepages-1G\"\nsize = \"16M\"",
+            "g.toml:3: segment.a.size: ",
+            "larger size",
+        ),
         ("\n[segment.\"a b\"]", "g.toml:2: segment.a b: ", "letters, digits"),
         ("[segment.a.slot.9]\nusers = []", "g.toml:1: segment.a.slot.9: ", "1 to 8"),
         ("status = \"0.0.0.0:1\"", "g.toml:1: status: ", "loopback"),
@@ -84,12 +97,19 @@ fn what_is_wrong_is_said_with_file_line_key_and_the_way_out() {
         ("[segment.a]\nslots = 254\nvectors = 256", "g.toml: segment: ", "fewer slots or vectors"),
     ] {
         let said = wrong(text);
-        assert!(said.starts_with(begins) && said.contains(tells) && !said.contains('\n'), "{text:?} gave {said:?}");
+        assert!(
+            said.starts_with(begins) && said.contains(tells) && !said.contains('\n'),
+            "{text:?} gave {said:?}"
+        );
     }
 }
 
 #[test]
 fn a_file_that_is_not_there_is_an_error_only_if_it_was_named() {
     let error = Config::load(Some(Path::new("/no/such.toml"))).expect_err("not there").to_string();
-    assert!(error.starts_with("/no/such.toml: cannot be read: No such file") && error.contains("--config"), "{error}");
+    assert!(
+        error.starts_with("/no/such.toml: cannot be read: No such file")
+            && error.contains("--config"),
+        "{error}"
+    );
 }

@@ -38,7 +38,9 @@ const _: () = assert!(size_of::<Instruction>() == 8);
 fn open<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: `attributes` is readable for its size; the callers below keep alive what it points
     // to.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
+    let fd = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

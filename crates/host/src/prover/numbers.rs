@@ -46,13 +46,18 @@ impl Reader {
     /// What failed, and what that means.
     pub fn new() -> Result<Self> {
         let made = program::make(Path::new(program::VMLINUX))?;
-        let program = bpf::load_iterator(&made.instructions, made.target, &mut []).or_else(|error| {
-            let mut log = vec![0u8; 1 << 16];
-            let again = bpf::load_iterator(&made.instructions, made.target, &mut log);
-            let said = String::from_utf8_lossy(&log);
-            again
-                .with_context(|| format!("load the iterator's program (CAP_BPF, CAP_PERFMON): {error} {}", said.trim_matches('\0')))
-        })?;
+        let program =
+            bpf::load_iterator(&made.instructions, made.target, &mut []).or_else(|error| {
+                let mut log = vec![0u8; 1 << 16];
+                let again = bpf::load_iterator(&made.instructions, made.target, &mut log);
+                let said = String::from_utf8_lossy(&log);
+                again.with_context(|| {
+                    format!(
+                        "load the iterator's program (CAP_BPF, CAP_PERFMON): {error} {}",
+                        said.trim_matches('\0')
+                    )
+                })
+            })?;
         let link = bpf::link_to_process(program.as_fd(), std::process::id());
         Ok(Self { link: link.context("tie the iterator to this process (Linux 6.1)")? })
     }
@@ -70,7 +75,11 @@ impl Reader {
     ///
     /// # Errors
     /// As there; getsockopt(2)'s.
-    pub fn numbers_and_place(&self, socket: BorrowedFd<'_>, connected: bool) -> io::Result<Option<(Numbers, Place)>> {
+    pub fn numbers_and_place(
+        &self,
+        socket: BorrowedFd<'_>,
+        connected: bool,
+    ) -> io::Result<Option<(Numbers, Place)>> {
         let mut before = None;
         for _ in 0..TRIES {
             // Between two looks that agree: whoever connects the socket anew meanwhile gets other
@@ -96,7 +105,10 @@ impl Reader {
             return Err(io::Error::other(format!("the iterator wrote {} bytes", all.len())));
         };
         // Two sockets under one number would be those of two threads' tables: then nobody is told.
-        let mut found = all.iter().map(Counts::of_bytes).filter(|counts| i64::from(counts.fd) == i64::from(socket.as_raw_fd()));
+        let mut found = all
+            .iter()
+            .map(Counts::of_bytes)
+            .filter(|counts| i64::from(counts.fd) == i64::from(socket.as_raw_fd()));
         Ok(found.next().filter(|_| found.next().is_none()))
     }
 
@@ -105,13 +117,21 @@ impl Reader {
     /// # Errors
     /// They do not, or could not be read.
     pub fn check(&self) -> Result<()> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback, to check what is read")?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .context("listen on loopback, to check what is read")?;
         let client = TcpStream::connect(listener.local_addr()?)?;
         let (server, _) = listener.accept()?;
-        let client = self.numbers(client.as_fd(), true)?.context("this kernel shows no numbers of a TCP socket")?;
-        let server = self.numbers(server.as_fd(), false)?.context("this kernel shows no numbers of a TCP socket")?;
+        let client = self
+            .numbers(client.as_fd(), true)?
+            .context("this kernel shows no numbers of a TCP socket")?;
+        let server = self
+            .numbers(server.as_fd(), false)?
+            .context("this kernel shows no numbers of a TCP socket")?;
         let mirrored = client.sent == server.received && client.received == server.sent;
-        ensure!(mirrored, "this kernel's counts of the two ends of a connection do not mirror each other");
+        ensure!(
+            mirrored,
+            "this kernel's counts of the two ends of a connection do not mirror each other"
+        );
         Ok(())
     }
 }
@@ -119,8 +139,9 @@ impl Reader {
 /// Is a socket's other end in the same network, by its addresses? `None`: it has none, as one that
 /// is not connected any more.
 fn stays_within(socket: BorrowedFd<'_>) -> Option<bool> {
-    let ip =
-        |address: rustix::net::SocketAddrAny| -> Option<IpAddr> { Some(SocketAddr::try_from(address).ok()?.ip().to_canonical()) };
+    let ip = |address: rustix::net::SocketAddrAny| -> Option<IpAddr> {
+        Some(SocketAddr::try_from(address).ok()?.ip().to_canonical())
+    };
     let local = ip(rustix::net::getsockname(socket).ok()?)?;
     let remote = ip(rustix::net::getpeername(socket).ok()??)?;
     Some(local == remote || local.is_loopback() && remote.is_loopback())
@@ -135,8 +156,14 @@ fn network(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut len = size_of_val(&cookie) as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, SO_NETNS_COOKIE);
     // SAFETY: both are writable, and `len` says how long the number is.
-    let asked = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut cookie).cast(), &raw mut len) };
-    if asked == 0 && len as usize == size_of_val(&cookie) { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+    let asked = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut cookie).cast(), &raw mut len)
+    };
+    if asked == 0 && len as usize == size_of_val(&cookie) {
+        Ok(cookie)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// From counts to the numbers of the first byte each way; sequence numbers are taken modulo 2^32.
@@ -144,7 +171,10 @@ fn network(socket: BorrowedFd<'_>) -> io::Result<u64> {
 #[expect(clippy::cast_possible_truncation, reason = "only the low halves count")]
 fn numbers_of(counts: Counts, connected: bool) -> Numbers {
     Numbers {
-        sent: counts.snd_una.wrapping_sub(counts.bytes_acked as u32).wrapping_add(u32::from(connected)),
+        sent: counts
+            .snd_una
+            .wrapping_sub(counts.bytes_acked as u32)
+            .wrapping_add(u32::from(connected)),
         received: counts.rcv_nxt.wrapping_sub(counts.bytes_received as u32),
     }
 }
@@ -155,7 +185,14 @@ mod tests {
 
     #[test]
     fn numbers_go_round() {
-        let counts = Counts { fd: 3, snd_una: 4, rcv_nxt: 0, bytes_acked: (7 << 32) + 5, bytes_received: 1, owner: 7 };
+        let counts = Counts {
+            fd: 3,
+            snd_una: 4,
+            rcv_nxt: 0,
+            bytes_acked: (7 << 32) + 5,
+            bytes_received: 1,
+            owner: 7,
+        };
         assert_eq!(numbers_of(counts, true), Numbers { sent: 0, received: u32::MAX });
         assert_eq!(numbers_of(counts, false).sent, u32::MAX);
     }

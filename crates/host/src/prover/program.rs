@@ -42,7 +42,14 @@ impl Counts {
     pub fn of_bytes(bytes: &[u8; Self::SIZE]) -> Self {
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
-        Self { fd: word(0), snd_una: word(4), rcv_nxt: word(8), bytes_acked: long(16), bytes_received: long(24), owner: word(32) }
+        Self {
+            fd: word(0),
+            snd_una: word(4),
+            rcv_nxt: word(8),
+            bytes_acked: long(16),
+            bytes_received: long(24),
+            owner: word(32),
+        }
     }
 }
 
@@ -78,12 +85,17 @@ struct Places {
 /// # Errors
 /// The file cannot be read, or the kernel knows no such iterator or member.
 pub fn make(btf: &Path) -> Result<Program> {
-    let bytes = std::fs::read(btf).with_context(|| format!("{}: read the kernel's type information", btf.display()))?;
-    let types = Types::new(bytes).with_context(|| format!("{}: not of the form that is known", btf.display()))?;
-    let target = types.function(ITERATOR).context("this kernel has no iterator over files (Linux 5.8)")?;
+    let bytes = std::fs::read(btf)
+        .with_context(|| format!("{}: read the kernel's type information", btf.display()))?;
+    let types = Types::new(bytes)
+        .with_context(|| format!("{}: not of the form that is known", btf.display()))?;
+    let target =
+        types.function(ITERATOR).context("this kernel has no iterator over files (Linux 5.8)")?;
     let place = |kind: &str, member: &str| -> Result<i16> {
         let at = types.place(kind, member);
-        Ok(i16::try_from(at.with_context(|| format!("this kernel's struct {kind} has no plain member {member}"))?)?)
+        Ok(i16::try_from(at.with_context(|| {
+            format!("this kernel's struct {kind} has no plain member {member}")
+        })?)?)
     };
     let places = Places {
         sk: place("socket", "sk")?,
@@ -181,7 +193,9 @@ fn instructions(places: &Places) -> Vec<Instruction> {
     ]);
     // The end is the last two: what is returned is set.
     let end = program.len() - 2;
-    for (at, instruction) in program.iter_mut().enumerate().filter(|(_, one)| one.offset == TO_THE_END) {
+    for (at, instruction) in
+        program.iter_mut().enumerate().filter(|(_, one)| one.offset == TO_THE_END)
+    {
         instruction.offset = (end - at - 1) as i16;
     }
     program
@@ -205,7 +219,10 @@ mod tests {
             user_ns: 48,
             inum: 56,
         });
-        let jumps = program.iter().enumerate().filter(|(_, one)| matches!(one.opcode, JUMP_IF_EQUAL | JUMP_IF_NOT_EQUAL));
+        let jumps = program
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| matches!(one.opcode, JUMP_IF_EQUAL | JUMP_IF_NOT_EQUAL));
         let targets: Vec<usize> = jumps.map(|(at, one)| at + 1 + one.offset as usize).collect();
         assert_eq!(targets, [program.len() - 2; 5]);
     }
@@ -219,7 +236,8 @@ mod tests {
         bytes[16..24].copy_from_slice(&3u64.to_ne_bytes());
         bytes[24..32].copy_from_slice(&4u64.to_ne_bytes());
         bytes[32..36].copy_from_slice(&5u32.to_ne_bytes());
-        let expected = Counts { fd: 9, snd_una: 1, rcv_nxt: 2, bytes_acked: 3, bytes_received: 4, owner: 5 };
+        let expected =
+            Counts { fd: 9, snd_una: 1, rcv_nxt: 2, bytes_acked: 3, bytes_received: 4, owner: 5 };
         assert_eq!(Counts::of_bytes(&bytes), expected);
     }
 }

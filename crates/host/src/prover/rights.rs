@@ -14,5 +14,6 @@ pub fn give_up() -> Result<()> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("give up capabilities")?;
     // Nobody but root reads this process's memory, or takes the sockets that it was handed.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("forbid others to trace this process")
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .context("forbid others to trace this process")
 }

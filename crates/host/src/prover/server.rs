@@ -16,8 +16,8 @@ use rustix::fs::{Mode, chmod, unlink};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, listen, recvmsg, send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recvmsg, send, socket_with,
 };
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -53,13 +53,16 @@ pub fn listen_at(path: &Path) -> Result<OwnedFd> {
             Err(error) if error != Errno::NOENT => return Err(error),
             _ => {}
         }
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
         listen(&socket, BACKLOG)?;
         chmod(path, Mode::from_raw_mode(0o666))?;
         Ok(socket)
     };
-    make().with_context(|| format!("{}: listen (a socket's path has at most 107 bytes)", path.display()))
+    make().with_context(|| {
+        format!("{}: listen (a socket's path has at most 107 bytes)", path.display())
+    })
 }
 
 /// How many questions of each user are being answered.
@@ -75,7 +78,9 @@ struct Place {
 impl Asking {
     fn enter(self: &Arc<Self>, user: u32) -> Option<Place> {
         let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.values().sum::<usize>() >= OF_ALL || users.get(&user).is_some_and(|&count| count >= OF_ONE_USER) {
+        if users.values().sum::<usize>() >= OF_ALL
+            || users.get(&user).is_some_and(|&count| count >= OF_ONE_USER)
+        {
             return None;
         }
         *users.entry(user).or_default() += 1;
@@ -100,7 +105,8 @@ impl Drop for Place {
 /// # Errors
 /// What makes it impossible to go on.
 pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
-    let (reader, asking, turn_away) = (Arc::new(reader), Arc::new(Asking::default()), TurnAway::start()?);
+    let (reader, asking, turn_away) =
+        (Arc::new(reader), Arc::new(Asking::default()), TurnAway::start()?);
     let (mut turned_away, mut scarce) = (Lines::default(), Lines::default());
     loop {
         let client = match accept_with(listener, SocketFlags::CLOEXEC) {
@@ -125,7 +131,8 @@ pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
                 }
             },
             None => {
-                turned_away.one(|| log!(Warning, "too_many_questions", uid = user.unwrap_or(u32::MAX)));
+                turned_away
+                    .one(|| log!(Warning, "too_many_questions", uid = user.unwrap_or(u32::MAX)));
                 client
             }
         };
@@ -147,10 +154,15 @@ impl Lines {
 }
 
 /// Answers in a thread of its own; gives `client` back where there is none.
-fn answer_beside(client: OwnedFd, place: Place, reader: Arc<Reader>) -> Result<(), (io::Error, OwnedFd)> {
+fn answer_beside(
+    client: OwnedFd,
+    place: Place,
+    reader: Arc<Reader>,
+) -> Result<(), (io::Error, OwnedFd)> {
     let asks = Arc::new(Mutex::new(Some(client)));
     let taken = asks.clone();
-    let take = |asks: &Mutex<Option<OwnedFd>>| asks.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take =
+        |asks: &Mutex<Option<OwnedFd>>| asks.lock().unwrap_or_else(PoisonError::into_inner).take();
     let answers = thread::Builder::new().stack_size(STACK).spawn(move || {
         // Dropped last: what the question brought is closed before its place is another's.
         let _place = place;
@@ -182,7 +194,9 @@ fn receive(client: BorrowedFd<'_>) -> Option<(Question, OwnedFd)> {
     // Room for one descriptor. The kernel closes what does not fit.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(client, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    let received =
+        recvmsg(client, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+            .ok()?;
     let socket = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,

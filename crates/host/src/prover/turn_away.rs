@@ -18,8 +18,9 @@ use crate::log;
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -45,7 +46,8 @@ impl TurnAway {
     /// # Errors
     /// There is no thread or socket to be had.
     pub fn start() -> Result<Self> {
-        let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (own, its) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let (done, apart) = mpsc::channel();
         let fd = its.as_raw_fd();
         let run = move || {
@@ -60,7 +62,9 @@ impl TurnAway {
         thread::Builder::new().stack_size(STACK).spawn(run).context("a thread that hangs up")?;
         match apart.recv() {
             Ok(Ok(())) => Ok(Self(own)),
-            other => bail!("a table of descriptors of its own, for the thread that hangs up: {other:?}"),
+            other => {
+                bail!("a table of descriptors of its own, for the thread that hangs up: {other:?}")
+            }
         }
     }
 
@@ -89,7 +93,9 @@ fn keep_alone(fd: RawFd) -> Result<(), Errno> {
         // SAFETY: no memory is passed. What it closes are this thread's copies, which nobody knows.
         match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
             0 => Ok(()),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOSYS)),
+            _ => {
+                Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOSYS))
+            }
         }
     };
     let fd = fd.unsigned_abs();
@@ -139,7 +145,9 @@ fn end_with_a_thread(clients: Vec<OwnedFd>) {
         let run = move || {
             // As unshare(CLONE_FILES) does it, which filters of containers refuse: it closes none.
             // SAFETY: no memory is passed, and this thread uses no descriptor.
-            let copied = unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, libc::CLOSE_RANGE_UNSHARE) } == 0;
+            let copied = unsafe {
+                libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, libc::CLOSE_RANGE_UNSHARE)
+            } == 0;
             its.wait();
             // Now the other descriptors are closed, which were not the last.
             its.wait();
@@ -176,7 +184,10 @@ mod tests {
             assert_eq!(own.read(&mut [0; 1]).expect("the end"), 0);
         }
         other.set_nonblocking(true).expect("set");
-        assert_eq!(other.read(&mut [0; 1]).expect_err("open").kind(), std::io::ErrorKind::WouldBlock);
+        assert_eq!(
+            other.read(&mut [0; 1]).expect_err("open").kind(),
+            std::io::ErrorKind::WouldBlock
+        );
         drop(stays);
     }
 }

@@ -72,7 +72,9 @@ impl Types {
     /// The number of a function.
     #[must_use]
     pub fn function(&self, name: &str) -> Option<u32> {
-        let is_it = |&at: &usize| self.read(at).is_some_and(|one| one.kind == FUNC && self.is_named(at, name));
+        let is_it = |&at: &usize| {
+            self.read(at).is_some_and(|one| one.kind == FUNC && self.is_named(at, name))
+        };
         u32::try_from(self.at.iter().position(is_it)? + 1).ok()
     }
 
@@ -80,7 +82,9 @@ impl Types {
     /// `None`: there is none, or it is a field of bits.
     #[must_use]
     pub fn place(&self, structure: &str, member: &str) -> Option<u32> {
-        let all = self.at.iter().filter_map(|&at| self.read(at).filter(|one| one.kind == STRUCT && self.is_named(at, structure)));
+        let all = self.at.iter().filter_map(|&at| {
+            self.read(at).filter(|one| one.kind == STRUCT && self.is_named(at, structure))
+        });
         let bits = all.filter_map(|one| self.bits(one, member, 0)).next()?;
         (bits % 8 == 0).then_some(bits / 8)
     }
@@ -89,26 +93,36 @@ impl Types {
         (0..within.count).find_map(|i| {
             let at = within.at + TYPE + i * MEMBER;
             let offset = word(&self.bytes, at + 8)?;
-            let (bits, width) = if within.has_bits { (offset & 0xff_ffff, offset >> 24) } else { (offset, 0) };
+            let (bits, width) =
+                if within.has_bits { (offset & 0xff_ffff, offset >> 24) } else { (offset, 0) };
             if self.is_named(at, member) {
                 return (width == 0).then_some(bits);
             }
             let number = usize::try_from(word(&self.bytes, at + 4)?).ok()?;
             let inner = self.read(*self.at.get(number.checked_sub(1)?)?)?;
-            let goes_on = self.is_named(at, "") && matches!(inner.kind, STRUCT | UNION) && depth < DEEPEST;
+            let goes_on =
+                self.is_named(at, "") && matches!(inner.kind, STRUCT | UNION) && depth < DEEPEST;
             bits.checked_add(goes_on.then(|| self.bits(inner, member, depth + 1))??)
         })
     }
 
     fn read(&self, at: usize) -> Option<Type> {
         let info = word(&self.bytes, at.checked_add(4)?)?;
-        Some(Type { at, kind: info >> 24 & 0x1f, count: (info & 0xffff) as usize, has_bits: info >> 31 == 1 })
+        Some(Type {
+            at,
+            kind: info >> 24 & 0x1f,
+            count: (info & 0xffff) as usize,
+            has_bits: info >> 31 == 1,
+        })
     }
 
     /// Does what lies at `at`, a type or a member, have that name?
     fn is_named(&self, at: usize, name: &str) -> bool {
-        let begin = word(&self.bytes, at).and_then(|name| self.names.checked_add(usize::try_from(name).ok()?));
-        let rest = begin.and_then(|begin| self.bytes.get(begin..)).and_then(|rest| rest.strip_prefix(name.as_bytes()));
+        let begin = word(&self.bytes, at)
+            .and_then(|name| self.names.checked_add(usize::try_from(name).ok()?));
+        let rest = begin
+            .and_then(|begin| self.bytes.get(begin..))
+            .and_then(|rest| rest.strip_prefix(name.as_bytes()));
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 }
@@ -143,7 +157,12 @@ mod tests {
         let length = u32::try_from(4 * words.len()).expect("small");
         let names = u32::try_from(NAMES.len()).expect("small");
         let header = [MAGIC | 1 << 16, 24, 0, length, length, names];
-        header.iter().chain(&words).flat_map(|word| word.to_ne_bytes()).chain(NAMES.iter().copied()).collect()
+        header
+            .iter()
+            .chain(&words)
+            .flat_map(|word| word.to_ne_bytes())
+            .chain(NAMES.iter().copied())
+            .collect()
     }
 
     const fn info(kind: u32, count: u32) -> u32 {
@@ -159,7 +178,20 @@ mod tests {
             &[
                 &[0][..],
                 &[0, info(UNION, 1), 4, last, 2, 32],
-                &[outer, 1 << 31 | info(STRUCT, 3), 16, first, 2, 0, 0, 3, 64, flag, 2, 1 << 24 | 128],
+                &[
+                    outer,
+                    1 << 31 | info(STRUCT, 3),
+                    16,
+                    first,
+                    2,
+                    0,
+                    0,
+                    3,
+                    64,
+                    flag,
+                    2,
+                    1 << 24 | 128,
+                ],
             ]
             .concat(),
         )
@@ -168,9 +200,22 @@ mod tests {
     #[test]
     fn functions_and_members_are_found() {
         let types = Types::new(example()).expect("of this form");
-        assert_eq!((types.function("call"), types.function("first"), types.function("cal")), (Some(1), None, None));
-        assert_eq!((types.place("outer", "first"), types.place("outer", "last")), (Some(0), Some(12)));
-        assert_eq!((types.place("outer", "flag"), types.place("outer", "firs"), types.place("first", "last")), (None, None, None));
+        assert_eq!(
+            (types.function("call"), types.function("first"), types.function("cal")),
+            (Some(1), None, None)
+        );
+        assert_eq!(
+            (types.place("outer", "first"), types.place("outer", "last")),
+            (Some(0), Some(12))
+        );
+        assert_eq!(
+            (
+                types.place("outer", "flag"),
+                types.place("outer", "firs"),
+                types.place("first", "last")
+            ),
+            (None, None, None)
+        );
     }
 
     #[test]

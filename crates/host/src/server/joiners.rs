@@ -42,7 +42,14 @@ pub(crate) struct Joiner {
 
 impl Joiner {
     /// One whose setup is `outbox`, which is not sent yet.
-    fn new(segment: usize, peer: u16, role: Role, socket: Arc<OwnedFd>, outbox: Outbox, who: Credentials) -> Self {
+    fn new(
+        segment: usize,
+        peer: u16,
+        role: Role,
+        socket: Arc<OwnedFd>,
+        outbox: Outbox,
+        who: Credentials,
+    ) -> Self {
         Self { segment, peer, role, socket, outbox, crowded: false, who, parting: None }
     }
 }
@@ -70,7 +77,13 @@ impl Server {
                 Err(errno) => return self.pause_doors(errno),
             };
             if let Err(error) = self.decide(segment, peer, joiner) {
-                log!(Error, "join_failed", segment = self.segments[segment].name, slot = peer, why = format!("{error:#}"));
+                log!(
+                    Error,
+                    "join_failed",
+                    segment = self.segments[segment].name,
+                    slot = peer,
+                    why = format!("{error:#}")
+                );
             }
         }
     }
@@ -80,17 +93,31 @@ impl Server {
         let there = &self.segments[segment];
         let processes = self.processes(segment);
         let refusal = if !there.admits(peer, &who) {
-            Some(("not_allowed", format!("neither its user nor a group of it is in the configuration of segment.{}", there.name)))
+            Some((
+                "not_allowed",
+                format!(
+                    "neither its user nor a group of it is in the configuration of segment.{}",
+                    there.name
+                ),
+            ))
         } else if peer == 0 && processes >= usize::from(there.config.processes) {
             Some((
                 "no_slot",
-                format!("{processes} processes of the host are attached; raise segment.{}.host.processes", there.name),
+                format!(
+                    "{processes} processes of the host are attached; raise segment.{}.host.processes",
+                    there.name
+                ),
             ))
         } else {
-            there
-                .occupants
-                .get(&peer)
-                .map(|one| ("slot_taken", format!("process {} is in it; give this machine another slot", one.credentials.pid)))
+            there.occupants.get(&peer).map(|one| {
+                (
+                    "slot_taken",
+                    format!(
+                        "process {} is in it; give this machine another slot",
+                        one.credentials.pid
+                    ),
+                )
+            })
         };
         match refusal {
             Some((kind, why)) => self.refuse(segment, peer, socket, who, kind, &why),
@@ -100,7 +127,13 @@ impl Server {
     }
 
     /// Lets a machine in that is new.
-    fn admit(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
+    fn admit(
+        &mut self,
+        segment: usize,
+        peer: u16,
+        socket: Arc<OwnedFd>,
+        who: Credentials,
+    ) -> Result<()> {
         // Kept before all else, and before anything is sent: until then a kill loses it, and from
         // the first byte on it must not be lost.
         self.store.keep(&Name::Connection(self.segments[segment].name.clone(), peer), &socket);
@@ -117,7 +150,12 @@ impl Server {
     }
 
     /// Takes over a machine that an earlier instance had let in.
-    pub(crate) fn take_over(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>) -> Result<()> {
+    pub(crate) fn take_over(
+        &mut self,
+        segment: usize,
+        peer: u16,
+        socket: Arc<OwnedFd>,
+    ) -> Result<()> {
         let who = Credentials::of(&socket)?;
         let setup = sockets::setup(&socket);
         let there = &mut self.segments[segment];
@@ -142,7 +180,14 @@ impl Server {
         self.occupy(segment, peer, socket, who, outbox)
     }
 
-    fn occupy(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials, outbox: Outbox) -> Result<()> {
+    fn occupy(
+        &mut self,
+        segment: usize,
+        peer: u16,
+        socket: Arc<OwnedFd>,
+        who: Credentials,
+        outbox: Outbox,
+    ) -> Result<()> {
         let occupant = Occupant { credentials: who.clone(), since: SystemTime::now() };
         self.segments[segment].occupants.insert(peer, occupant);
         let begun = self.begin(Joiner::new(segment, peer, Role::Machine, socket, outbox, who));
@@ -155,16 +200,28 @@ impl Server {
         begun
     }
 
-    fn admit_process(&mut self, segment: usize, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
+    fn admit_process(
+        &mut self,
+        segment: usize,
+        socket: Arc<OwnedFd>,
+        who: Credentials,
+    ) -> Result<()> {
         let there = &self.segments[segment];
         let (machines, vectors) = (there.config.machines, there.config.vectors);
         // All that can fail for want of descriptors comes before anything is noted.
-        let doorbells = || (0..vectors).map(|_| doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let doorbells =
+            || (0..vectors).map(|_| doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let bells = doorbells()?;
         let others = (1..=machines).map(|_| doorbells()).collect::<Result<Vec<_>, _>>()?;
-        let outbox = Outbox::welcome(0, &there.memory, (1..).zip(others.iter().map(Vec::as_slice)), &bells);
+        let outbox =
+            Outbox::welcome(0, &there.memory, (1..).zip(others.iter().map(Vec::as_slice)), &bells);
         let relays = (1..).zip(others).flat_map(|(peer, relayed)| {
-            (0..).zip(relayed).map(move |(vector, bell)| Source::Relay { segment, peer, vector, bell })
+            (0..).zip(relayed).map(move |(vector, bell)| Source::Relay {
+                segment,
+                peer,
+                vector,
+                bell,
+            })
         });
         let relays = self.add_all(relays)?;
         // It may have missed something: an earlier instance of this daemon may have died with its
@@ -201,12 +258,27 @@ impl Server {
         let name = &self.segments[segment].name;
         self.metrics.refused.get_or_create(&By { segment: name.clone(), kind }).inc();
         let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        self.refusals = if self.refusals.0 == second { (second, self.refusals.1.saturating_add(1)) } else { (second, 1) };
+        self.refusals = if self.refusals.0 == second {
+            (second, self.refusals.1.saturating_add(1))
+        } else {
+            (second, 1)
+        };
         match self.refusals.1 {
             ..=MAX_REFUSAL_LINES => {
-                log!(Warning, "refused", segment = name, slot = peer, pid = who.pid, uid = who.uid, reason = kind, why = why)
+                log!(
+                    Warning,
+                    "refused",
+                    segment = name,
+                    slot = peer,
+                    pid = who.pid,
+                    uid = who.uid,
+                    reason = kind,
+                    why = why
+                )
             }
-            count if count == MAX_REFUSAL_LINES + 1 => log!(Warning, "refused_many", why = "more in this second are only counted"),
+            count if count == MAX_REFUSAL_LINES + 1 => {
+                log!(Warning, "refused_many", why = "more in this second are only counted")
+            }
             _ => {}
         }
         if !self.make_room_for_refused(who.uid) {
@@ -235,7 +307,10 @@ impl Server {
     }
 
     /// The same, each.
-    pub(crate) fn host_processes(&self, segment: usize) -> impl Iterator<Item = (&Joiner, &[Arc<OwnedFd>])> {
+    pub(crate) fn host_processes(
+        &self,
+        segment: usize,
+    ) -> impl Iterator<Item = (&Joiner, &[Arc<OwnedFd>])> {
         self.sources.values().filter_map(move |source| match source {
             Source::Joiner(joiner) if joiner.segment == segment => match &joiner.role {
                 Role::Process { bells, .. } => Some((joiner, bells.as_slice())),
@@ -309,14 +384,29 @@ impl Server {
                 if there.occupants.is_empty() {
                     there.renew_bells(&mut self.store);
                 }
-                log!(Info, "left", segment = name, slot = joiner.peer, pid = pid, why = why, unsent = joiner.outbox.len());
+                log!(
+                    Info,
+                    "left",
+                    segment = name,
+                    slot = joiner.peer,
+                    pid = pid,
+                    why = why,
+                    unsent = joiner.outbox.len()
+                );
             }
             Role::Process { relays, .. } => {
                 there.note(0, others > 0, false);
                 for relay in relays {
                     self.remove(relay);
                 }
-                log!(Info, "process_left", segment = name, pid = pid, why = why, unsent = joiner.outbox.len());
+                log!(
+                    Info,
+                    "process_left",
+                    segment = name,
+                    pid = pid,
+                    why = why,
+                    unsent = joiner.outbox.len()
+                );
             }
         }
         self.metrics.leaves.get_or_create(&Of { segment: name }).inc();
@@ -329,7 +419,11 @@ impl Server {
     /// Rings vector 0 of all others: somebody came or left, the table of peers has changed.
     fn announce(&self, segment: usize, peer: u16) {
         let there = &self.segments[segment];
-        let machines = there.occupants.keys().filter(|&&other| other != peer).filter_map(|&other| there.bell(other, 0));
+        let machines = there
+            .occupants
+            .keys()
+            .filter(|&&other| other != peer)
+            .filter_map(|&other| there.bell(other, 0));
         let processes = self.host_processes(segment).filter_map(|(_, bells)| bells.first());
         for bell in machines.chain(processes) {
             let _ = self.ringer.ring(bell);
@@ -343,7 +437,10 @@ impl Server {
             && let Some(bell) = there.bell(peer, vector)
             && self.ringer.ring(bell).is_ok()
         {
-            self.metrics.relayed.get_or_create(&By { segment: there.name.clone(), kind: "to_machine" }).inc();
+            self.metrics
+                .relayed
+                .get_or_create(&By { segment: there.name.clone(), kind: "to_machine" })
+                .inc();
         }
     }
 

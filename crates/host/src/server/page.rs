@@ -121,7 +121,12 @@ pub fn status(server: &Server) -> Status {
         started: seconds(server.started),
         now: seconds(SystemTime::now()),
         kept_for_the_next: server.store.is_there(),
-        segments: server.segments.iter().enumerate().map(|(index, segment)| segment_status(server, index, segment)).collect(),
+        segments: server
+            .segments
+            .iter()
+            .enumerate()
+            .map(|(index, segment)| segment_status(server, index, segment))
+            .collect(),
     }
 }
 
@@ -130,7 +135,8 @@ fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentSt
     // The host has one life.
     let share = |peer: u16| {
         let life = if peer == 0 { 0 } else { (segment.presence(peer).generation & 0xffff) as u16 };
-        let Share { connections, sent, received } = segment.seen.census.by_peer.get(&(peer, life)).copied().unwrap_or_default();
+        let Share { connections, sent, received } =
+            segment.seen.census.by_peer.get(&(peer, life)).copied().unwrap_or_default();
         PeerHints { connections, sent, received }
     };
     let machines = segment.occupants.iter().map(|(&slot, one)| PeerStatus {
@@ -169,8 +175,14 @@ fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentSt
             partial: census.partial,
             host: share(0),
         },
-        refused: REFUSALS.iter().map(|&kind| (kind, metrics.refused.get_or_create(&by(kind)).get())).collect(),
-        relayed: RELAYS.iter().map(|&kind| (kind, metrics.relayed.get_or_create(&by(kind)).get())).collect(),
+        refused: REFUSALS
+            .iter()
+            .map(|&kind| (kind, metrics.refused.get_or_create(&by(kind)).get()))
+            .collect(),
+        relayed: RELAYS
+            .iter()
+            .map(|&kind| (kind, metrics.relayed.get_or_create(&by(kind)).get()))
+            .collect(),
         machines: machines.collect(),
         processes: server.host_processes(index).map(|(joiner, _)| process(&joiner.who)).collect(),
     }

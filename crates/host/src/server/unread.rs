@@ -51,7 +51,8 @@ impl Server {
         joiner.parting = Some(why.to_owned());
         joiner.outbox = Outbox::new(0);
         if !matches!(joiner.role, Role::Refused) {
-            let (segment, pid, slot) = (&self.segments[joiner.segment].name, joiner.who.pid, joiner.peer);
+            let (segment, pid, slot) =
+                (&self.segments[joiner.segment].name, joiner.who.pid, joiner.peer);
             log!(
                 Info,
                 "let_go",
@@ -93,8 +94,13 @@ impl Server {
             _ => None,
         });
         let refused: Vec<(u64, u32, bool)> = refused.collect();
-        let (count, done) = (refused.len(), refused.iter().find(|(_, _, has_read)| *has_read).map(|(token, ..)| *token));
-        let too_many = refused.iter().filter(|&&(_, user, has_read)| user == uid && !has_read).count() >= MAX_UNREAD_OF_USER;
+        let (count, done) = (
+            refused.len(),
+            refused.iter().find(|(_, _, has_read)| *has_read).map(|(token, ..)| *token),
+        );
+        let too_many =
+            refused.iter().filter(|&&(_, user, has_read)| user == uid && !has_read).count()
+                >= MAX_UNREAD_OF_USER;
         if let Some(token) = done.filter(|_| count >= MAX_REFUSED) {
             self.remove(token);
         }

@@ -51,7 +51,9 @@ impl Visitor {
             }
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) if self.question.len() >= MAX_QUESTION => return Err(ErrorKind::InvalidData.into()),
+                Ok(_) if self.question.len() >= MAX_QUESTION => {
+                    return Err(ErrorKind::InvalidData.into());
+                }
                 Ok(len) => self.question.extend_from_slice(&bytes[..len]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
@@ -84,8 +86,10 @@ fn asks_here(question: &[u8]) -> bool {
     });
     hosts.all(|host| {
         // "NAME", "NAME:PORT", "[v6]:PORT" (RFC 9110, 7.2)
-        let name =
-            host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())).map_or(host, |(name, _)| name);
+        let name = host
+            .rsplit_once(':')
+            .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+            .map_or(host, |(name, _)| name);
         let name = name.trim_start_matches('[').trim_end_matches(']');
         name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
     })
@@ -95,7 +99,9 @@ fn asks_here(question: &[u8]) -> bool {
 /// is any.
 fn is_at(listener: &TcpListener, wanted: SocketAddr) -> bool {
     let listens = rustix::net::sockopt::socket_acceptconn(listener).unwrap_or(false);
-    let same = |at: SocketAddr| at.ip() == wanted.ip() && (at.port() == wanted.port() || wanted.port() == 0);
+    let same = |at: SocketAddr| {
+        at.ip() == wanted.ip() && (at.port() == wanted.port() || wanted.port() == 0)
+    };
     listens && listener.local_addr().is_ok_and(same)
 }
 
@@ -152,11 +158,19 @@ impl Server {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(error) => return self.pause_doors(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            Err(error) => {
+                return self.pause_doors(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
         };
-        let visitors = self.sources.values().filter(|source| matches!(source, Source::Web(_))).count();
+        let visitors =
+            self.sources.values().filter(|source| matches!(source, Source::Web(_))).count();
         if visitors < MAX_VISITORS && stream.set_nonblocking(true).is_ok() {
-            let visitor = Visitor { stream, question: Vec::new(), answer: None, until: Instant::now() + PATIENCE };
+            let visitor = Visitor {
+                stream,
+                question: Vec::new(),
+                answer: None,
+                until: Instant::now() + PATIENCE,
+            };
             let _ = self.add(Source::Web(visitor));
         }
     }
@@ -183,7 +197,12 @@ impl Server {
     pub(crate) fn send_visitors_away(&mut self) {
         let now = Instant::now();
         let late = |source: &Source| matches!(source, Source::Web(visitor) if visitor.until <= now);
-        let late: Vec<u64> = self.sources.iter().filter(|(_, source)| late(source)).map(|(token, _)| *token).collect();
+        let late: Vec<u64> = self
+            .sources
+            .iter()
+            .filter(|(_, source)| late(source))
+            .map(|(token, _)| *token)
+            .collect();
         for token in late {
             self.remove(token);
         }
@@ -201,18 +220,38 @@ impl Server {
         let mut words = line.split(|&byte| byte == b' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (status, kind, body) = match (method, path) {
-            _ if !asks_here(question) => {
-                ("421 Misdirected Request", "text/plain", "Ask by an address, such as 127.0.0.1, or as localhost.\n".into())
+            _ if !asks_here(question) => (
+                "421 Misdirected Request",
+                "text/plain",
+                "Ask by an address, such as 127.0.0.1, or as localhost.\n".into(),
+            ),
+            (b"GET" | b"HEAD", b"/") => {
+                ("200 OK", "text/html; charset=utf-8", page::html(&page::status(self)))
             }
-            (b"GET" | b"HEAD", b"/") => ("200 OK", "text/html; charset=utf-8", page::html(&page::status(self))),
-            (b"GET" | b"HEAD", b"/status.json") => ("200 OK", "application/json", page::json(&page::status(self))),
+            (b"GET" | b"HEAD", b"/status.json") => {
+                ("200 OK", "application/json", page::json(&page::status(self)))
+            }
             (b"GET" | b"HEAD", b"/metrics") => {
-                let segments = self.segments.iter().enumerate().map(|(index, segment)| (segment, self.processes(index)));
-                ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics.text(segments))
+                let segments = self
+                    .segments
+                    .iter()
+                    .enumerate()
+                    .map(|(index, segment)| (segment, self.processes(index)));
+                (
+                    "200 OK",
+                    "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                    self.metrics.text(segments),
+                )
             }
-            (b"GET" | b"HEAD", b"/style.css") => ("200 OK", "text/css; charset=utf-8", page::STYLE.into()),
-            (b"GET" | b"HEAD", b"/refresh.js") => ("200 OK", "text/javascript; charset=utf-8", page::SCRIPT.into()),
-            (b"GET" | b"HEAD", _) => ("404 Not Found", "text/plain", "There are /, /status.json and /metrics.\n".into()),
+            (b"GET" | b"HEAD", b"/style.css") => {
+                ("200 OK", "text/css; charset=utf-8", page::STYLE.into())
+            }
+            (b"GET" | b"HEAD", b"/refresh.js") => {
+                ("200 OK", "text/javascript; charset=utf-8", page::SCRIPT.into())
+            }
+            (b"GET" | b"HEAD", _) => {
+                ("404 Not Found", "text/plain", "There are /, /status.json and /metrics.\n".into())
+            }
             _ => ("405 Method Not Allowed", "text/plain", "Only GET.\n".into()),
         };
         // It loads nothing from elsewhere and runs no script but its own; no other site may frame
@@ -233,11 +272,21 @@ mod tests {
 
     #[test]
     fn only_addresses_and_localhost_are_here() {
-        let ask = |host: &str| asks_here(format!("GET / HTTP/1.1\r\nAccept: */*\r\nhOst: {host}\r\n\r\n").as_bytes());
-        for host in ["127.0.0.1", "127.0.0.1:9190", "localhost", "LocalHost:80", "[::1]", "[::1]:9190"] {
+        let ask = |host: &str| {
+            asks_here(format!("GET / HTTP/1.1\r\nAccept: */*\r\nhOst: {host}\r\n\r\n").as_bytes())
+        };
+        for host in
+            ["127.0.0.1", "127.0.0.1:9190", "localhost", "LocalHost:80", "[::1]", "[::1]:9190"]
+        {
             assert!(ask(host), "{host}");
         }
-        for host in ["evil.example", "evil.example:9190", "127.0.0.1.evil.example", "localhost.evil.example:80", ""] {
+        for host in [
+            "evil.example",
+            "evil.example:9190",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "",
+        ] {
             assert!(!ask(host), "{host}");
         }
         assert!(asks_here(b"GET / HTTP/1.0\r\n\r\n"));

@@ -21,7 +21,9 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
     for (side, (&peer, &carried)) in (0..).zip(peers.iter().zip(&carried)) {
         // Its member has the peer's number here, and says so in its entry (`ginnel_node::place`).
         let life = if peer == 0 { 0 } else { segment.presence(peer).generation & 0xffff };
-        segment.word(segment.members().0 + u64::from(peer) * 64).store(life << 16 | u64::from(peer) << 8 | 2, Relaxed);
+        segment
+            .word(segment.members().0 + u64::from(peer) * 64)
+            .store(life << 16 | u64::from(peer) << 8 | 2, Relaxed);
         channel.owner(side).store(u64::from(peer) << 32, Relaxed);
         channel.agreed(side).store(1, Relaxed);
         channel.direction(side).tail().store(carried, Relaxed);
@@ -34,6 +36,7 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
 /// As it is where both ends have let go.
 pub fn end(segment: &Segment, page: u32) {
     segment.add_carried(Channel::at(segment, page).carried());
-    let head = segment.head(page).and_then(|head| segment.take(head)).expect("nobody else frees it");
+    let head =
+        segment.head(page).and_then(|head| segment.take(head)).expect("nobody else frees it");
     segment.release_groups(&[head]);
 }

@@ -55,12 +55,19 @@ impl Daemon {
         Self::spawn(Command::new(crate::ginneld()), directory, config, flags)
     }
 
-    fn spawn(mut command: Command, directory: tempfile::TempDir, config: &str, flags: &[&str]) -> Self {
+    fn spawn(
+        mut command: Command,
+        directory: tempfile::TempDir,
+        config: &str,
+        flags: &[&str],
+    ) -> Self {
         ginnel_tests::permit::of_this_test();
         let file = directory.path().join("ginneld.toml");
         write_config(&file, directory.path(), config);
         let log = File::create(directory.path().join("log")).expect("a log");
-        for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"] {
+        for name in
+            ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"]
+        {
             command.env_remove(name);
         }
         command.args(flags).arg("--config").arg(&file).stdin(Stdio::null()).stderr(log);
@@ -108,8 +115,16 @@ impl Daemon {
 
     /// The daemon's process, which is the keeper's child where there is one.
     pub fn pid(&self) -> u32 {
-        let line = self.log().lines().rfind(|line| line.contains("event=started")).expect("started").to_owned();
-        line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect("a pid")
+        let line = self
+            .log()
+            .lines()
+            .rfind(|line| line.contains("event=started"))
+            .expect("started")
+            .to_owned();
+        line.split(" pid=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next()?.parse().ok())
+            .expect("a pid")
     }
 
     /// The process that was started: the keeper or the daemon.
@@ -141,12 +156,18 @@ impl Daemon {
     /// Address of the status page.
     pub fn url(&self) -> String {
         let log = self.log();
-        log.lines().rev().find_map(|line| line.split("url=").nth(1)).expect("a status page").trim_matches('"').to_owned()
+        log.lines()
+            .rev()
+            .find_map(|line| line.split("url=").nth(1))
+            .expect("a status page")
+            .trim_matches('"')
+            .to_owned()
     }
 
     pub fn visit(&self) -> TcpStream {
         let address = self.url().trim_matches('/').trim_start_matches("http://").to_owned();
-        let stream = TcpStream::connect(&address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        let stream =
+            TcpStream::connect(&address).unwrap_or_else(|error| panic!("{address}: {error}"));
         stream.set_read_timeout(Some(super::PATIENCE)).expect("set");
         stream
     }
@@ -160,7 +181,12 @@ impl Daemon {
     /// The slots in which there is a machine.
     pub fn slots(&self) -> Vec<u64> {
         let status = self.status();
-        status["machines"].as_array().expect("a list").iter().map(|one| one["slot"].as_u64().expect("a slot")).collect()
+        status["machines"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|one| one["slot"].as_u64().expect("a slot"))
+            .collect()
     }
 
     /// Descriptors that the daemon has open.

@@ -55,6 +55,11 @@ pub fn skip(why: &str) {
 /// that a process has open.
 pub fn eventfds(pid: u32) -> Vec<u64> {
     let read = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path()).ok();
-    let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("proc").flatten().filter_map(read);
-    infos.filter_map(|info| info.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())).collect()
+    let infos =
+        std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("proc").flatten().filter_map(read);
+    infos
+        .filter_map(|info| {
+            info.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())
+        })
+        .collect()
 }

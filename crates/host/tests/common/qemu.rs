@@ -25,7 +25,10 @@ const MESSAGE: u32 = 0x900d_0000;
 
 /// Is the program installed? Says so where it is not, for the test that is then skipped.
 pub fn is_installed() -> bool {
-    let found = Command::new("qemu-system-x86_64").arg("--version").output().is_ok_and(|output| output.status.success());
+    let found = Command::new("qemu-system-x86_64")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !found {
         super::skip("qemu-system-x86_64 is not installed (scripts/install-deps.sh test)");
     }
@@ -61,7 +64,19 @@ impl Qemu {
         let socket = |kind: &str| format!("unix:{},server=on,wait=off", path(kind).display());
         let mut command = Command::new("qemu-system-x86_64");
         command
-            .args(["-machine", machine, "-accel", "tcg", "-S", "-m", "32", "-nodefaults", "-display", "none", "-no-user-config"])
+            .args([
+                "-machine",
+                machine,
+                "-accel",
+                "tcg",
+                "-S",
+                "-m",
+                "32",
+                "-nodefaults",
+                "-display",
+                "none",
+                "-no-user-config",
+            ])
             .args(["-qtest-log", "none", "-qtest", &socket("qtest"), "-qmp", &socket("qmp")])
             .args(options)
             .stdin(Stdio::null())
@@ -133,10 +148,13 @@ impl Qemu {
     pub fn device(&mut self) -> Option<Value> {
         let buses = self.qmp(json!({"execute": "query-pci"}));
         let devices = |bus: &Value| bus["devices"].as_array().cloned().unwrap_or_default();
-        let mut all: Vec<Value> = buses.as_array().expect("buses").iter().flat_map(devices).collect();
-        let behind: Vec<Value> = all.iter().flat_map(|device| devices(&device["pci_bridge"])).collect();
+        let mut all: Vec<Value> =
+            buses.as_array().expect("buses").iter().flat_map(devices).collect();
+        let behind: Vec<Value> =
+            all.iter().flat_map(|device| devices(&device["pci_bridge"])).collect();
         all.extend(behind);
-        all.into_iter().find(|device| device["id"]["vendor"] == 0x1af4 && device["id"]["device"] == 0x1110)
+        all.into_iter()
+            .find(|device| device["id"]["vendor"] == 0x1af4 && device["id"]["device"] == 0x1110)
     }
 
     /// The device's memory, its BAR 2, as query-pci shows it.
@@ -309,8 +327,13 @@ impl Starting {
             stream.set_read_timeout(Some(PATIENCE)).expect("set");
         }
         let child = self.child.take().expect("started");
-        let mut qemu =
-            Qemu { child, qmp: BufReader::new(qmp), qtest: BufReader::new(qtest), events: vec![], errors: self.errors.clone() };
+        let mut qemu = Qemu {
+            child,
+            qmp: BufReader::new(qmp),
+            qtest: BufReader::new(qtest),
+            events: vec![],
+            errors: self.errors.clone(),
+        };
         assert!(qemu.line().get("QMP").is_some(), "QMP's greeting");
         qemu.qmp(json!({"execute": "qmp_capabilities"}));
         qemu
@@ -329,7 +352,9 @@ impl Drop for Starting {
 /// The options for an ivshmem device with two vectors.
 pub fn device(socket: &Path) -> Vec<String> {
     let chardev = format!("socket,id=c,path={}", socket.display());
-    ["-chardev", &chardev, "-device", "ivshmem-doorbell,id=shm,chardev=c,vectors=2,addr=5"].map(str::to_owned).to_vec()
+    ["-chardev", &chardev, "-device", "ivshmem-doorbell,id=shm,chardev=c,vectors=2,addr=5"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// A daemon, and a directory for the sockets of its QEMUs.
@@ -346,7 +371,10 @@ impl Host {
 
     /// With a daemon started in this way; `None` where QEMU is not installed.
     pub fn with(daemon: impl FnOnce() -> Daemon) -> Option<Self> {
-        is_installed().then(|| Self { daemon: daemon(), directory: tempfile::tempdir().expect("a directory") })
+        is_installed().then(|| Self {
+            daemon: daemon(),
+            directory: tempfile::tempdir().expect("a directory"),
+        })
     }
 
     /// Where the QEMUs' sockets are.

@@ -35,15 +35,24 @@ fn a_limit_of_version_two_leaves_a_quarter() {
         ("fs/a/b/memory.max", "104857600\n"),
         ("fs/a/b/memory.high", "max\n"),
         ("fs/a/b/memory.current", "52428800\n"),
-        ("fs/a/b/memory.stat", "anon 10\ninactive_file 20971520\nactive_file 10485760\nshmem 8388608\n"),
+        (
+            "fs/a/b/memory.stat",
+            "anon 10\ninactive_file 20971520\nactive_file 10485760\nshmem 8388608\n",
+        ),
     ]);
     // 50 MiB used, 30 of them of files: 80 free.
-    assert_eq!(of(&dir, 0), Room { limit: 100 * MIB, free: 80 * MIB, rings: 25 * MIB, growth: 25 * MIB / 2 });
+    assert_eq!(
+        of(&dir, 0),
+        Room { limit: 100 * MIB, free: 80 * MIB, rings: 25 * MIB, growth: 25 * MIB / 2 }
+    );
     // Of what is shared memory there, a segment has at most what it has.
     assert_eq!(of(&dir, 3 * MIB).rings, 22 * MIB);
     assert_eq!(of(&dir, 500 * MIB).rings, 17 * MIB);
     fs::write(dir.path().join("fs/a/b/memory.high"), "41943040\n").expect("written");
-    assert_eq!(of(&dir, 0), Room { limit: 40 * MIB, free: 20 * MIB, rings: 10 * MIB, growth: 5 * MIB });
+    assert_eq!(
+        of(&dir, 0),
+        Room { limit: 40 * MIB, free: 20 * MIB, rings: 10 * MIB, growth: 5 * MIB }
+    );
 }
 
 #[test]
@@ -73,11 +82,18 @@ fn version_one_has_its_own_names() {
         ),
         ("memory/memory.limit_in_bytes", "50331648\n"),
         ("memory/memory.usage_in_bytes", "12582912\n"),
-        ("memory/memory.stat", "shmem 1\ninactive_file 50331648\ntotal_inactive_file 2097152\ntotal_shmem 8388608\n"),
+        (
+            "memory/memory.stat",
+            "shmem 1\ninactive_file 50331648\ntotal_inactive_file 2097152\ntotal_shmem 8388608\n",
+        ),
         ("unified/z/memory.max", "4096\n"),
     ]);
-    assert_eq!(of(&dir, u64::MAX), Room { limit: 48 * MIB, free: 38 * MIB, rings: 4 * MIB, growth: 0 });
-    fs::write(dir.path().join("memory/memory.limit_in_bytes"), "9223372036854771712\n").expect("written");
+    assert_eq!(
+        of(&dir, u64::MAX),
+        Room { limit: 48 * MIB, free: 38 * MIB, rings: 4 * MIB, growth: 0 }
+    );
+    fs::write(dir.path().join("memory/memory.limit_in_bytes"), "9223372036854771712\n")
+        .expect("written");
     assert_eq!(of(&dir, u64::MAX), Room::ENDLESS);
 }
 
@@ -93,11 +109,15 @@ fn in_a_namespace_the_root_is_the_cgroup_itself() {
 #[test]
 fn what_cannot_be_read_limits_nothing() {
     let long = format!("{} x\n{TWO}", "x".repeat(9000));
-    for (cgroup, mounts) in [("", TWO), ("0::/a\n", ""), ("garbage\n::::\n0::\n", TWO), ("0::/a\n", "a b c d\n- - -\n")] {
-        let dir = tree(&[("cgroup", cgroup), ("mountinfo", mounts), ("fs/a/memory.max", "4194304\n")]);
+    for (cgroup, mounts) in
+        [("", TWO), ("0::/a\n", ""), ("garbage\n::::\n0::\n", TWO), ("0::/a\n", "a b c d\n- - -\n")]
+    {
+        let dir =
+            tree(&[("cgroup", cgroup), ("mountinfo", mounts), ("fs/a/memory.max", "4194304\n")]);
         assert_eq!(of(&dir, 0), Room::ENDLESS, "{cgroup:?} {mounts:?}");
     }
-    let files = [("cgroup", "0::/a\n"), ("fs/a/memory.max", "4194304\n"), ("fs/a/memory.current", "0\n")];
+    let files =
+        [("cgroup", "0::/a\n"), ("fs/a/memory.max", "4194304\n"), ("fs/a/memory.current", "0\n")];
     let dir = tree(&[&files[..], &[("mountinfo", &long)]].concat());
     assert_eq!(of(&dir, 0).rings, MIB, "a line that is too long hides no other");
     let deep = format!("0::{}\n", "/x".repeat(600));

@@ -10,7 +10,8 @@ pub(crate) fn node_in(directory: &Path) -> Node {
     // Made by whoever attaches, and so that user's alone.
     let directory = directory.join("own");
     let segment = directory.join(DEFAULT_SEGMENT);
-    let mut settings = Settings { directory, segment, tokens: false, ..Settings::from_environment() };
+    let mut settings =
+        Settings { directory, segment, tokens: false, ..Settings::from_environment() };
     settings.config.size = 16 << 20;
     Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {}).expect("attached").0
 }
@@ -51,13 +52,22 @@ fn who_cannot_join_keeps_no_table() {
     let directory = place.path().join("own");
     let segment = place.path().join("none");
     std::fs::write(&segment, "none").expect("written");
-    let settings = Settings { directory: directory.clone(), segment, ..Settings::from_environment() };
-    let refused = Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {}).err().expect("it is no segment");
+    let settings =
+        Settings { directory: directory.clone(), segment, ..Settings::from_environment() };
+    let refused =
+        Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {}).err().expect("it is no segment");
     assert_eq!(refused.refusal, Refusal::NoSegment);
     let maps = std::fs::read_to_string("/proc/self/maps").expect("read");
-    assert!(directory.join(PROCESS_TABLE).exists() && !maps.contains(directory.to_str().expect("UTF-8")), "{maps}");
+    assert!(
+        directory.join(PROCESS_TABLE).exists()
+            && !maps.contains(directory.to_str().expect("UTF-8")),
+        "{maps}"
+    );
     // For those who ask, the entry says why.
     let processes = Processes::open(&directory, false).expect("it is there");
-    let (_, entry) = processes.living().find(|(_, entry)| entry.pid.load(Ordering::Relaxed) == sys::pid()).expect("an entry");
+    let (_, entry) = processes
+        .living()
+        .find(|(_, entry)| entry.pid.load(Ordering::Relaxed) == sys::pid())
+        .expect("an entry");
     assert_eq!(entry.reason.load(Ordering::Relaxed), Refusal::NoSegment as u32);
 }

@@ -60,7 +60,9 @@ impl Processes {
     /// Where it is noted that the lock of an entry was seen free: in the entry, or with an observer
     /// who may not write there.
     fn mark(&self, index: u32) -> &AtomicU32 {
-        self.seen_unlocked.get((index % PROCESSES) as usize).unwrap_or_else(|| &self.process(index).unlocked)
+        self.seen_unlocked
+            .get((index % PROCESSES) as usize)
+            .unwrap_or_else(|| &self.process(index).unlocked)
     }
 
     /// Since when the lock of an entry was seen free, by whomever; 0: it was not.
@@ -75,14 +77,17 @@ impl Processes {
     #[must_use]
     pub fn is_still(&self, ticket: u32) -> bool {
         let index = ticket & 0xffff;
-        self.alive(index) && self.process(index).image.load(Ordering::Relaxed) & 0xffff == ticket >> 16
+        self.alive(index)
+            && self.process(index).image.load(Ordering::Relaxed) & 0xffff == ticket >> 16
     }
 
     /// Is a process seen without its lock, and not known to have ended yet?
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         let doubtful = |index: &u32| self.unlocked_since(*index) != 0 && self.alive(*index);
-        (0..PROCESSES).filter(doubtful).any(|index| !self.process(index).has(ProcessFlags::Executing))
+        (0..PROCESSES)
+            .filter(doubtful)
+            .any(|index| !self.process(index).has(ProcessFlags::Executing))
     }
 
     /// Does anybody hold the lock of this entry? `None`: that cannot be asked.
@@ -113,7 +118,9 @@ pub(super) fn look_up_namespace() -> u64 {
     });
     // Without `/proc` (chroot), a fork child is where its parent was, unless it is the first in
     // another one (unshare, setns): there its parent has no number.
-    let before = || Some(NAMESPACE.load(Ordering::Relaxed)).filter(|&known| known != 0 && sys::parent() != 0);
+    let before = || {
+        Some(NAMESPACE.load(Ordering::Relaxed)).filter(|&known| known != 0 && sys::parent() != 0)
+    };
     let inode = inode.map(|stat| stat.st_ino).or_else(before).unwrap_or(UNKNOWN);
     NAMESPACE.store(inode, Ordering::Relaxed);
     inode
@@ -150,7 +157,8 @@ pub(super) fn stat_of(pid: u32) -> Option<(u64, bool)> {
             break;
         }
     }
-    let parts = b"/proc/".iter().copied().chain(digits[..count].iter().rev().copied()).chain(*b"/stat\0");
+    let parts =
+        b"/proc/".iter().copied().chain(digits[..count].iter().rev().copied()).chain(*b"/stat\0");
     for (place, byte) in path.iter_mut().zip(parts) {
         *place = byte;
     }
@@ -160,7 +168,10 @@ pub(super) fn stat_of(pid: u32) -> Option<(u64, bool)> {
     let end = text[..n].iter().rposition(|&byte| byte == b')')?;
     let mut fields = text[end + 1..n].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let state = fields.next()?.first().copied()?;
-    let started = fields.nth(18)?.iter().try_fold(0u64, |sum, &byte| Some(sum * 10 + u64::from(byte.checked_sub(b'0')?)))?;
+    let started = fields
+        .nth(18)?
+        .iter()
+        .try_fold(0u64, |sum, &byte| Some(sum * 10 + u64::from(byte.checked_sub(b'0')?)))?;
     Some((started, state == b'Z' || state == b'X'))
 }
 

@@ -84,12 +84,16 @@ impl Processes {
         // Whoever is stopped in here stops nobody.
         let _held = match doubts.lock.try_lock(me) {
             Some(held) => held,
-            None if doubts.lock.is_orphan(self) || doubts.lock.was_left_here(me) => doubts.lock.lock(self, me),
+            None if doubts.lock.is_orphan(self) || doubts.lock.was_left_here(me) => {
+                doubts.lock.lock(self, me)
+            }
             None => return false,
         };
         let (page, word) = head.parts();
         let of_segment = || doubts.known.iter().filter(|doubt| doubt.is_of(segment, now));
-        let same = |doubt: &&Doubt| doubt.page.load(Relaxed) == u64::from(page) && doubt.word.load(Relaxed) == word;
+        let same = |doubt: &&Doubt| {
+            doubt.page.load(Relaxed) == u64::from(page) && doubt.word.load(Relaxed) == word
+        };
         if let Some(known) = of_segment().find(same) {
             return known.look(now);
         }
@@ -118,7 +122,8 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let memory = place.path().join("segment");
         let processes = Processes::open_or_create(place.path()).expect("a table");
-        let segment = Segment::create(&memory, &Config { size: 16 << 20, ..Config::default() }).expect("a segment");
+        let segment = Segment::create(&memory, &Config { size: 16 << 20, ..Config::default() })
+            .expect("a segment");
         let claim = || segment.claim_head(Owner::new(0, Use::Channel)).expect("room");
         let page = claim().page();
         let head = || segment.head(page).expect("a head");
@@ -132,7 +137,10 @@ mod tests {
         assert!(segment.release_head(taken));
         assert_eq!(claim().page(), page);
         assert!(!ask(head(), 20_000));
-        assert!(!processes.is_long_so_at(0, segment.id() ^ 1, head(), 30_000), "another segment's page");
+        assert!(
+            !processes.is_long_so_at(0, segment.id() ^ 1, head(), 30_000),
+            "another segment's page"
+        );
         // Looked at seldom.
         assert!(!ask(head(), 200_000) && ask(head(), 400_000));
         // More than can be remembered: they get their turn.
@@ -147,7 +155,10 @@ mod tests {
         let long = |now| others.iter().filter(|head| ask(**head, now)).count();
         let later = late + LONG + FORGOTTEN + 1;
         assert_eq!([later, later + LONG / 2, later + LONG].map(long), [0, 0, OF_SEGMENT]);
-        assert!(!processes.is_long_so_at(0, segment.id() ^ 1, head(), later), "other segments have room");
+        assert!(
+            !processes.is_long_so_at(0, segment.id() ^ 1, head(), later),
+            "other segments have room"
+        );
         // After a boot the clock begins anew.
         assert!(!ask(head(), 5) && !ask(head(), 3000) && ask(head(), 5 + LONG));
     }

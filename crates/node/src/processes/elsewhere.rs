@@ -47,12 +47,16 @@ fn sleeper_above(place: u64) -> Option<Sleeper> {
     if known > stacks.len() {
         return None;
     }
-    let tasks = sys::openat(libc::AT_FDCWD, c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY, 0).ok()?;
+    let tasks =
+        sys::openat(libc::AT_FDCWD, c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY, 0)
+            .ok()?;
     let (mut found, mut others) = (None, false);
     sys::each_entry(tasks, |name| {
         let Some(sleeper) = asleep(tasks, name) else { return };
         let pointer = sleeper.pointer;
-        if let Some((_, address)) = stacks.iter().flatten().find(|(stack, _)| stack.contains(&pointer)) {
+        if let Some((_, address)) =
+            stacks.iter().flatten().find(|(stack, _)| stack.contains(&pointer))
+        {
             others |= found.is_some() || pointer < address + (1 << GRAIN) + NEAR;
             found = Some(sleeper);
         }
@@ -70,9 +74,11 @@ fn asleep(tasks: i32, name: &CStr) -> Option<Sleeper> {
     read(tasks, CStr::from_bytes_until_nul(&path).ok()?, &mut call)?;
     // The call and its six arguments, the stack pointer, the program counter; "running" of one that
     // does not sleep, and -1 for the call of one that waits for a page.
-    let mut fields = CStr::from_bytes_until_nul(&call).ok()?.to_str().ok()?.split_ascii_whitespace();
+    let mut fields =
+        CStr::from_bytes_until_nul(&call).ok()?.to_str().ok()?.split_ascii_whitespace();
     let call = fields.next()?.parse().ok()?;
-    let mut number = fields.skip(6).map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).ok());
+    let mut number =
+        fields.skip(6).map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).ok());
     Some(Sleeper { thread, call, pointer: number.next()??, counter: number.next()?? })
 }
 
@@ -85,7 +91,9 @@ fn read(directory: i32, path: &CStr, buffer: &mut [u8]) -> Option<usize> {
 
 /// Every map of this process (`/proc/self/maps`).
 fn each_map(mut each: impl FnMut(Range<u64>)) {
-    let Ok(file) = sys::openat(libc::AT_FDCWD, c"/proc/thread-self/maps", libc::O_RDONLY, 0) else { return };
+    let Ok(file) = sys::openat(libc::AT_FDCWD, c"/proc/thread-self/maps", libc::O_RDONLY, 0) else {
+        return;
+    };
     let mut piece = [0u8; 512];
     // The two numbers of a line, which of them comes next; 2: the rest of the line.
     let (mut ends, mut at) = ([0u64; 2], 0);

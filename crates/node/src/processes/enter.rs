@@ -70,19 +70,23 @@ impl Processes {
                 && entry.namespace.load(Ordering::Relaxed) == namespace
                 && entry.started.load(Ordering::Relaxed) == started
                 && entry.is_of(library)
-                && (library.lasts == Lasts::Process || entry.program.load(Ordering::Relaxed) == program())
+                && (library.lasts == Lasts::Process
+                    || entry.program.load(Ordering::Relaxed) == program())
         };
         let start = pid % PROCESSES;
         let order = || (0..PROCESSES).map(move |step| (start + step) % PROCESSES);
         let before = order().take(64).find(|&index| own(self.process(index)));
-        let taken = before.is_none().then(|| order().find(|&index| self.take_over(index, pid, library, holdings)));
+        let taken = before
+            .is_none()
+            .then(|| order().find(|&index| self.take_over(index, pid, library, holdings)));
         let index = before.or(taken.flatten())?;
         let entry = self.process(index);
         // The namespace last: until it is there, nobody asks when the process started.
         entry.started.store(started, Ordering::Relaxed);
         entry.namespace.store(namespace, Ordering::Release);
         entry.library.store(library.number, Ordering::Relaxed);
-        let same_program = before.is_some() && entry.program.swap(program(), Ordering::Relaxed) == program();
+        let same_program =
+            before.is_some() && entry.program.swap(program(), Ordering::Relaxed) == program();
         let had_lock = self.holds_lock(index);
         let shown = self.lock_entry(index);
         // Also by another node of this program, where it has several: they have one image.
@@ -115,7 +119,8 @@ impl Processes {
     fn take_over(&self, index: u32, pid: u32, library: Library, holdings: &impl Holdings) -> bool {
         let entry = self.process(index);
         let seen = entry.pid.load(Ordering::Acquire);
-        let free = seen == 0 || entry.is_of(library) && !self.alive(index) && !holdings.names(index);
+        let free =
+            seen == 0 || entry.is_of(library) && !self.alive(index) && !holdings.names(index);
         if !free {
             return false;
         }
@@ -129,7 +134,8 @@ impl Processes {
         // ended.
         entry.namespace.store(UNKNOWN, Ordering::Relaxed);
         entry.flags.store(0, Ordering::SeqCst);
-        let taken = entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let taken =
+            entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !taken {
             self.unlock_entry();
         }

@@ -125,7 +125,9 @@ impl Process {
         }
         let recorded = self.started.load(Ordering::Relaxed);
         match stat_of(pid) {
-            Some((started, zombie)) => !zombie && (recorded == 0 || started == 0 || started == recorded),
+            Some((started, zombie)) => {
+                !zombie && (recorded == 0 || started == 0 || started == recorded)
+            }
             None => sys::pid_exists(pid),
         }
     }
@@ -134,7 +136,11 @@ impl Process {
     #[must_use]
     pub fn life(&self) -> Life {
         let pid = self.pid.load(Ordering::Acquire);
-        Life { pid, started: self.started.load(Ordering::Relaxed), image: self.image.load(Ordering::Relaxed) }
+        Life {
+            pid,
+            started: self.started.load(Ordering::Relaxed),
+            image: self.image.load(Ordering::Relaxed),
+        }
     }
 
     /// What stands in a lock that this process holds: its entry and, above, its image. `index`: the
@@ -168,8 +174,12 @@ impl Process {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
-        let bytes: Vec<u8> =
-            self.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take_while(|&b| b != 0).collect();
+        let bytes: Vec<u8> = self
+            .name
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .take_while(|&b| b != 0)
+            .collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

@@ -78,7 +78,9 @@ pub fn frame(place: u64) -> Frame {
         return Frame::Unknown;
     }
     let (now, Some(stack)) = (here(), stack()) else { return Frame::Unknown };
-    let Some(start) = address(place, &stack).filter(|_| stack.contains(&now)) else { return Frame::Unknown };
+    let Some(start) = address(place, &stack).filter(|_| stack.contains(&now)) else {
+        return Frame::Unknown;
+    };
     let end = (start + (1 << GRAIN)).min(stack.end);
     if end > now && handler_between(now..end) { Frame::Interrupted } else { Frame::Left }
 }
@@ -109,14 +111,20 @@ fn handler_between(range: Range<u64>) -> bool {
         *restorer = sys::signal_action(signal).map_or(0, |action| action.restorer);
     }
     // SAFETY: only for places in `range`, which is this thread's stack above where it is now.
-    let read = |at: u64| range.contains(&at).then(|| unsafe { std::ptr::read_volatile((at & !7) as *const u64) });
-    let is_frame = |at: u64| {
-        let pointer = read(at + POINTER).is_some_and(|pointer| pointer > at && pointer <= range.end);
-        pointer && read(at + STATE).and_then(|state| read(state + MARK_AT)).is_some_and(|mark| mark & 0xffff_ffff == MARK)
+    let read = |at: u64| {
+        range.contains(&at).then(|| unsafe { std::ptr::read_volatile((at & !7) as *const u64) })
     };
-    (range.start & !7..range.end & !7)
-        .step_by(8)
-        .any(|at| read(at).is_some_and(|word| word != 0 && restorers.contains(&word)) && is_frame(at))
+    let is_frame = |at: u64| {
+        let pointer =
+            read(at + POINTER).is_some_and(|pointer| pointer > at && pointer <= range.end);
+        pointer
+            && read(at + STATE)
+                .and_then(|state| read(state + MARK_AT))
+                .is_some_and(|mark| mark & 0xffff_ffff == MARK)
+    };
+    (range.start & !7..range.end & !7).step_by(8).any(|at| {
+        read(at).is_some_and(|word| word != 0 && restorers.contains(&word)) && is_frame(at)
+    })
 }
 
 /// No stack is larger, bytes.

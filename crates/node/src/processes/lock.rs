@@ -80,7 +80,11 @@ impl Lock {
     /// # Errors
     /// The work under the lock is this very thread's, and waits for the handler.
     #[inline(always)]
-    pub fn lock_unless_interrupted(&self, processes: &Processes, me: u32) -> Result<Held<'_>, Interrupted> {
+    pub fn lock_unless_interrupted(
+        &self,
+        processes: &Processes,
+        me: u32,
+    ) -> Result<Held<'_>, Interrupted> {
         let word = word(me);
         match self.take(word) {
             Some(held) => Ok(held),
@@ -138,11 +142,18 @@ impl Lock {
                     true => match left::frame(seen >> TICKET) {
                         Frame::Interrupted => return Err(Interrupted),
                         Frame::Left => true,
-                        Frame::Unknown => round.is_multiple_of(VERY_LONG) && elsewhere::was_left(seen >> TICKET),
+                        Frame::Unknown => {
+                            round.is_multiple_of(VERY_LONG) && elsewhere::was_left(seen >> TICKET)
+                        }
                     },
                     false => is_dead(processes, seen),
                 };
-                if gone && self.0.compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                if gone
+                    && self
+                        .0
+                        .compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed)
+                        .is_ok()
+                {
                     return Ok(Held { lock: self, taken_over: true });
                 }
             }
@@ -154,7 +165,9 @@ impl Lock {
 /// Has whoever put `word` into a lock ended, or begun another program?
 fn is_dead(processes: &Processes, word: u64) -> bool {
     // A word that names nobody was put there by none who works under the lock.
-    word != 0 && (holder(word) == 0 || !processes.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
+    word != 0
+        && (holder(word) == 0
+            || !processes.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
 }
 
 /// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted

@@ -17,7 +17,10 @@ pub(crate) const SOCKET: &CStr = c"socket";
 pub fn sockets(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b".ginneld-"));
-    dirs.filter_map(|entry| std::fs::read_link(entry.path().join(OsStr::from_bytes(SOCKET.to_bytes()))).ok()).collect()
+    dirs.filter_map(|entry| {
+        std::fs::read_link(entry.path().join(OsStr::from_bytes(SOCKET.to_bytes()))).ok()
+    })
+    .collect()
 }
 
 /// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last
@@ -86,7 +89,8 @@ const LOCK_FILE: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW;
 /// have become another user since (a server's workers, say).
 pub(crate) fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i32> {
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
-    let mode_of = |path: &Path| std::fs::metadata(path).map_or(0o600, |meta| meta.permissions().mode());
+    let mode_of =
+        |path: &Path| std::fs::metadata(path).map_or(0o600, |meta| meta.permissions().mode());
     let private = directory.parent().is_some_and(|parent| mode_of(parent) & 0o077 == 0);
     let mode = if private { 0o666 } else { mode_of(segment) & 0o666 };
     match sys::mkdir(&path, 0o700) {
@@ -111,11 +115,18 @@ pub(crate) fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i
 /// to read the wake-ups away: without it, they go over TCP.
 pub(crate) fn find_wake_directory(directory: &Path, segment: &Path) -> Result<i32, i32> {
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0)?;
+    let fd = sys::openat(
+        libc::AT_FDCWD,
+        &path,
+        libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW,
+        0,
+    )?;
     // SAFETY: no arguments, cannot fail.
     let me = unsafe { libc::geteuid() };
     let owner = sys::fstat(fd).map(|stat| stat.st_uid);
-    let trusted = owner.is_ok_and(|uid| uid == 0 || uid == me || std::fs::metadata(segment).is_ok_and(|meta| meta.uid() == uid));
+    let trusted = owner.is_ok_and(|uid| {
+        uid == 0 || uid == me || std::fs::metadata(segment).is_ok_and(|meta| meta.uid() == uid)
+    });
     if trusted {
         return Ok(fd);
     }

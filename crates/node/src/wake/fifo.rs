@@ -91,7 +91,8 @@ impl Cache {
         // SAFETY: under the lock.
         let (entries, next) = unsafe { &mut *self.entries.get() };
         let place = (id as usize) % CACHED;
-        let known = entries.iter().cycle().skip(place).take(4).find(|(known, fd)| *known == id && *fd >= 0);
+        let known =
+            entries.iter().cycle().skip(place).take(4).find(|(known, fd)| *known == id && *fd >= 0);
         let opened = match known {
             Some((_, fd)) => Ok(*fd),
             None => open(dir, id).map(|fd| {
@@ -122,7 +123,8 @@ fn wake_by(fifo: i32) -> sys::Result<()> {
 /// there.
 pub(crate) fn open_own(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
     let fd = open(dir, id)?;
-    let is_own = sys::fstat(fd).is_ok_and(|stat| stat.st_uid == sys::effective_ids().0 && stat.st_nlink == 1);
+    let is_own = sys::fstat(fd)
+        .is_ok_and(|stat| stat.st_uid == sys::effective_ids().0 && stat.st_nlink == 1);
     let shared = if is_own { sys::fchmod(fd, mode) } else { Err(libc::EPERM) };
     shared.map(|()| fd).inspect_err(|_| sys::close(fd))
 }
@@ -176,7 +178,9 @@ mod tests {
             empty(endless);
             let _ = done.send(());
         });
-        ended.recv_timeout(std::time::Duration::from_secs(20)).expect("it reads for as long as somebody writes");
+        ended
+            .recv_timeout(std::time::Duration::from_secs(20))
+            .expect("it reads for as long as somebody writes");
         sys::close(endless);
     }
 }

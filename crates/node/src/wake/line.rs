@@ -215,9 +215,14 @@ impl Lines {
     /// Takes a line for one who sleeps on a waiter of its own segment, which has the page `own`.
     /// `make_page` makes the waiter's page of a line, which it keeps. `None`: there is none that is
     /// free.
-    pub(crate) fn take(&self, own: u32, make_page: impl FnOnce(usize) -> Option<u32>) -> Option<Ear> {
+    pub(crate) fn take(
+        &self,
+        own: u32,
+        make_page: impl FnOnce(usize) -> Option<u32>,
+    ) -> Option<Ear> {
         let mut fit = (0..).zip(&self.lines).filter(|(_, line)| line.is_fit());
-        let (number, line, taker) = fit.find_map(|(number, line)| Some((number, line, line.take(own)?)))?;
+        let (number, line, taker) =
+            fit.find_map(|(number, line)| Some((number, line, line.take(own)?)))?;
         if line.page.load(Relaxed) == 0 {
             let Some(page) = make_page(number) else {
                 line.give_back(taker, self.on_descriptor);

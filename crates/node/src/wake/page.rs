@@ -116,7 +116,8 @@ pub(crate) fn take(segment: &Segment, page: u32, mut each: impl FnMut(u32)) {
     let summary = word(segment, page, SUMMARY).swap(0, Ordering::AcqRel);
     for line in (0..62u64).filter(|line| summary >> line & 1 == 1) {
         for at in 0..8u64 {
-            let mut bits = word(segment, page, FLAGS + line * 64 + at * 8).swap(0, Ordering::AcqRel);
+            let mut bits =
+                word(segment, page, FLAGS + line * 64 + at * 8).swap(0, Ordering::AcqRel);
             while bits != 0 {
                 let bit = bits.trailing_zeros();
                 bits &= bits - 1;
@@ -139,12 +140,18 @@ pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     // Pairs with the fence in `sleeping`: either it sees the bit, or we see that it sleeps.
     fence(Ordering::SeqCst);
     let state = word(segment, page, 0);
-    if state.load(Ordering::Relaxed) == 0 || state.compare_exchange(ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed) == Err(0) {
+    if state.load(Ordering::Relaxed) == 0
+        || state.compare_exchange(ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed) == Err(0)
+    {
         return None;
     }
     let bell = word(segment, page, DOORBELL).load(Ordering::Acquire);
     // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
-    Some(if bell & BELL != 0 { Call::Bell((bell >> 16) as u16, bell as u16) } else { Call::Fifo(fifo_of(segment, page)) })
+    Some(if bell & BELL != 0 {
+        Call::Bell((bell >> 16) as u16, bell as u16)
+    } else {
+        Call::Fifo(fifo_of(segment, page))
+    })
 }
 
 /// What came of that: where the waiter was `woken`, nobody else need do it, unless it sleeps again
@@ -153,7 +160,12 @@ pub(crate) fn raised(segment: &Segment, page: u32, woken: bool) {
     // Not what a page holds that has come to be something else meanwhile.
     if head_of(segment, page).is_some() {
         let now = if woken { 0 } else { ASLEEP };
-        let _ = word(segment, page, 0).compare_exchange(CALLED, now, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = word(segment, page, 0).compare_exchange(
+            CALLED,
+            now,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -165,7 +177,8 @@ mod tests {
     #[test]
     fn whoever_dies_before_it_wakes_leaves_that_to_the_next() {
         let path = std::env::temp_dir().join(format!("ginnel-waiter-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() })
+            .expect("create");
         let head = segment.claim_head(Owner::new(0, Use::Waiter)).expect("a page");
         segment.clear(head.page());
         segment.settle(head).expect("made");

@@ -74,7 +74,10 @@ impl Bells {
 
     /// Tells of every descriptor.
     pub(crate) fn each(&self, tell: impl FnMut(i32)) {
-        self.descriptors().map(|fd| fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0).for_each(tell);
+        self.descriptors()
+            .map(|fd| fd.load(Ordering::Relaxed))
+            .filter(|&fd| fd >= 0)
+            .for_each(tell);
     }
 
     /// The process leaves the segment: nobody is rung, or rings, from here on.
@@ -123,17 +126,24 @@ impl Bells {
 
     /// Rings a machine. False where that cannot be done.
     pub(crate) fn ring(&self, peer: u16, vector: u16) -> bool {
-        let place = usize::from(peer).wrapping_sub(1).wrapping_mul(self.vectors.into()).wrapping_add(vector.into());
+        let place = usize::from(peer)
+            .wrapping_sub(1)
+            .wrapping_mul(self.vectors.into())
+            .wrapping_add(vector.into());
         let bell = if vector < self.vectors { self.machines.get(place) } else { None };
         let fd = bell.map_or(-1, |fd| fd.load(Ordering::Relaxed));
         // A counter that is full has rung already.
-        fd >= 0 && self.up() && matches!(sys::write(fd, &1u64.to_ne_bytes()), Ok(_) | Err(libc::EAGAIN))
+        fd >= 0
+            && self.up()
+            && matches!(sys::write(fd, &1u64.to_ne_bytes()), Ok(_) | Err(libc::EAGAIN))
     }
 
     /// A new waiter of this process. False where there is no room.
     pub(crate) fn enter(&self, page: u32, fifo: i32) -> bool {
         let word = word(page, fifo);
-        let free = |place: &AtomicU64| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let free = |place: &AtomicU64| {
+            place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
         let place = self.waiters.iter().position(free);
         self.used.fetch_max(place.map_or(0, |place| place + 1), Ordering::Release);
         place.is_some()
@@ -142,9 +152,12 @@ impl Bells {
     /// A waiter's FIFO is about to be closed.
     pub(crate) fn leave(&self, page: u32, fifo: i32) {
         let word = word(page, fifo);
-        if let Some(place) = self.waiters.iter().find(|place| place.load(Ordering::Relaxed) & !BUSY == word) {
+        if let Some(place) =
+            self.waiters.iter().find(|place| place.load(Ordering::Relaxed) & !BUSY == word)
+        {
             // The service thread, whose signals are blocked, is at it for one system call at most.
-            while place.compare_exchange_weak(word, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            while place.compare_exchange_weak(word, 0, Ordering::AcqRel, Ordering::Relaxed).is_err()
+            {
                 std::hint::spin_loop();
             }
         }
@@ -164,7 +177,9 @@ impl Bells {
             let word = place.load(Ordering::Relaxed);
             if word != 0
                 && page::has_news(segment, (word >> 32) as u32)
-                && place.compare_exchange(word, word | BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                && place
+                    .compare_exchange(word, word | BUSY, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
             {
                 let _ = sys::write(word as u32 as i32, &[0]);
                 place.store(word, Ordering::Release);
@@ -176,7 +191,9 @@ impl Bells {
     #[must_use]
     pub fn lost(&self) -> bool {
         const GONE: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-        self.up() && sys::poll(self.socket(), GONE, 0) & GONE != 0 && self.up.swap(false, Ordering::SeqCst)
+        self.up()
+            && sys::poll(self.socket(), GONE, 0) & GONE != 0
+            && self.up.swap(false, Ordering::SeqCst)
     }
 
     /// Joins again at `path`. False where that failed, or where the daemon has another memory by
@@ -187,8 +204,11 @@ impl Bells {
         }
         let joined = join::join(path, sys::monotonic_ns() + PATIENCE, || self.deliver(segment));
         // One who is refused, since all places are taken, has no doorbells.
-        let Some(joined) = joined.ok().filter(|joined| !joined.own.is_empty()) else { return false };
-        let same = joined.machines.len() == self.machines.len() && joined.own.len() == usize::from(self.vectors);
+        let Some(joined) = joined.ok().filter(|joined| !joined.own.is_empty()) else {
+            return false;
+        };
+        let same = joined.machines.len() == self.machines.len()
+            && joined.own.len() == usize::from(self.vectors);
         if !same || !segment.is_in(joined.memory.0) {
             self.another.store(true, Ordering::Relaxed);
             return false;

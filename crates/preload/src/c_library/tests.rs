@@ -23,8 +23,10 @@ fn own() -> CString {
 /// A directory with a copy of the dynamic linker and what passes for a C library, with these
 /// versions.
 fn made(dir: &Path, versions: &[&str]) -> PathBuf {
-    let nodes: Vec<String> = versions.iter().enumerate().map(|(i, name)| format!("{name} {{ f{i}; }};\n")).collect();
-    let functions: Vec<String> = (0..versions.len()).map(|i| format!("void f{i}(void) {{}}\n")).collect();
+    let nodes: Vec<String> =
+        versions.iter().enumerate().map(|(i, name)| format!("{name} {{ f{i}; }};\n")).collect();
+    let functions: Vec<String> =
+        (0..versions.len()).map(|i| format!("void f{i}(void) {{}}\n")).collect();
     std::fs::write(dir.join("map"), nodes.concat()).expect("written");
     std::fs::write(dir.join("c.c"), functions.concat()).expect("written");
     let script = format!("-Wl,--version-script={}", dir.join("map").display());
@@ -40,7 +42,9 @@ fn made(dir: &Path, versions: &[&str]) -> PathBuf {
 #[test]
 fn the_system_can_have_what_was_built_for_it() {
     let (needed, defined) = (newest(&this(), Table::Needed), newest(&own(), Table::Defined));
-    let (Newest::Minor(needed), Newest::Minor(defined)) = (needed, defined) else { panic!("not read") };
+    let (Newest::Minor(needed), Newest::Minor(defined)) = (needed, defined) else {
+        panic!("not read")
+    };
     assert!((17..=defined).contains(&needed) && (28..100).contains(&defined), "{needed} {defined}");
     assert_eq!(of_system(Some(&this())), None);
 }
@@ -49,9 +53,17 @@ fn the_system_can_have_what_was_built_for_it() {
 fn an_older_glibc_cannot() {
     let dir = tempfile::tempdir().expect("a directory");
     let linker = made(dir.path(), &["GLIBC_2.2.5", "GLIBC_2.14", "GLIBC_2.3.4", "GLIBC_PRIVATE"]);
-    assert_eq!(newest(&c(&dir.path().join("libc.so.6")), Table::Defined), Newest::Minor(14), "as numbers, not as text");
+    assert_eq!(
+        newest(&c(&dir.path().join("libc.so.6")), Table::Defined),
+        Newest::Minor(14),
+        "as numbers, not as text"
+    );
     assert_eq!(of_linker(&c(&linker), Some(&this())), Some(Unreachable::OlderGlibc));
-    assert_eq!(of_linker(&c(&linker), None), None, "by a name that says not where the library lies");
+    assert_eq!(
+        of_linker(&c(&linker), None),
+        None,
+        "by a name that says not where the library lies"
+    );
     // Through links, as it is found before glibc 2.34 and by another name of the directory.
     let other = tempfile::tempdir().expect("a directory");
     let (link, folder) = (other.path().join("ld-linux-x86-64.so.2"), other.path().join("lib"));
@@ -98,7 +110,8 @@ fn links_in_a_circle_end() {
 fn cut_and_scrambled_libraries_do_no_harm() {
     let dir = tempfile::tempdir().expect("a directory");
     made(dir.path(), &["GLIBC_2.2.5", "GLIBC_2.14"]);
-    let (whole, path) = (std::fs::read(dir.path().join("libc.so.6")).expect("read"), dir.path().join("x"));
+    let (whole, path) =
+        (std::fs::read(dir.path().join("libc.so.6")).expect("read"), dir.path().join("x"));
     let name = c(&path);
     for at in (4..whole.len()).step_by(41) {
         let mut file = whole.clone();

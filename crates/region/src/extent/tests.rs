@@ -3,7 +3,8 @@ use crate::Config;
 
 fn segment() -> (Segment, std::path::PathBuf) {
     let path = std::env::temp_dir().join(format!("ginnel-extent-{:x}", sys::random_u64()));
-    let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+    let segment =
+        Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
     (segment, path)
 }
 
@@ -13,7 +14,8 @@ fn memory_is_asked_for_once_where_nobody_touched_the_pages() {
     let owner = Owner::new(3, Use::Channel);
     let claim = || {
         let mut asked = None;
-        let extent = segment.claim_if(3, owner, |bytes| asked.replace(bytes).is_none()).expect("three");
+        let extent =
+            segment.claim_if(3, owner, |bytes| asked.replace(bytes).is_none()).expect("three");
         (extent, asked)
     };
     let (first, asked) = claim();
@@ -55,7 +57,9 @@ fn pages_are_claimed_once_and_come_back() {
     segment.release_orphan(ring.page);
     assert_eq!(segment.owner(ring.page), Some(of_group), "it has a head");
     let taken = segment.take(ready).expect("taken");
-    assert!(taken.is_busy() && taken.was_made() && taken.owner() == Owner { tag: Some(head), ..owner });
+    assert!(
+        taken.is_busy() && taken.was_made() && taken.owner() == Owner { tag: Some(head), ..owner }
+    );
     assert!(!segment.release_head(ready));
     assert_eq!(segment.release_groups(&[seen]), 0, "the page is no longer what was seen");
     assert_eq!(segment.release_groups(&[taken]), 9);
@@ -74,7 +78,11 @@ fn a_full_segment_says_so_and_recovers() {
     assert_eq!(segment.claim(1, Owner::new(0, Use::Ring)), Err(Error::Full));
     segment.release_if_tagged(whole.page, whole.pages, whole.page);
     assert!(segment.claim(1, Owner::new(0, Use::Ring)).is_ok());
-    assert_eq!(segment.claim(all, Owner::new(0, Use::Ring)), Err(Error::Full), "one page is missing");
+    assert_eq!(
+        segment.claim(all, Owner::new(0, Use::Ring)),
+        Err(Error::Full),
+        "one page is missing"
+    );
     assert_eq!(segment.page_counts().0, all - 1, "a failed claim leaves nothing behind");
     std::fs::remove_file(path).expect("remove");
 }
@@ -87,7 +95,8 @@ fn racing_claims_never_overlap() {
         for member in 0..4u16 {
             scope.spawn(move || {
                 for round in 0..2000u32 {
-                    let extent = segment.claim(1 + round % 7, Owner::new(member, Use::Ring)).expect("claim");
+                    let extent =
+                        segment.claim(1 + round % 7, Owner::new(member, Use::Ring)).expect("claim");
                     for page in extent.page..extent.page + extent.pages {
                         assert_eq!(segment.owner(page).map(|owner| owner.member), Some(member));
                     }

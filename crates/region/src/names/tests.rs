@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 fn segment() -> (Segment, std::path::PathBuf) {
     let path = std::env::temp_dir().join(format!("ginnel-names-{:x}", sys::random_u64()));
-    let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+    let segment =
+        Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
     (segment, path)
 }
 
@@ -24,7 +25,9 @@ fn a_name_is_had_once_and_comes_back() {
     let entry = names.publish(claim, 5, 701, 4096, Some(me)).expect("its own");
     assert_eq!(names.find(b"frames"), Some(entry.clone()));
     assert_eq!(names.find(b"frame"), None);
-    assert!(matches!(names.claim(b"frames", me, all_live), Err(NameError::Taken(found)) if *found == entry));
+    assert!(
+        matches!(names.claim(b"frames", me, all_live), Err(NameError::Taken(found)) if *found == entry)
+    );
     assert!(names.remove(&entry) && !names.remove(&entry) && !names.is_live(&entry));
     assert_eq!(names.find(b"frames"), None);
     assert!(names.entries().next().is_some_and(|left| left.removed));
@@ -42,7 +45,9 @@ fn names_have_a_length_and_the_table_an_end() {
     let (segment, path) = segment();
     let (names, me) = (segment.names(), Party::new(700, 3));
     for bad in [b"".as_slice(), &[b'x'; NAME_LEN + 1], b"a\0b"] {
-        assert!(matches!(names.claim(bad, me, all_live), Err(NameError::Length(n)) if n == bad.len()));
+        assert!(
+            matches!(names.claim(bad, me, all_live), Err(NameError::Length(n)) if n == bad.len())
+        );
     }
     let longest = [b'y'; NAME_LEN];
     let claim = names.claim(&longest, me, all_live).expect("free");
@@ -66,7 +71,10 @@ fn what_the_dead_had_claimed_is_free() {
     let lives = |party| party != dead;
     let left = names.claim(b"frames", dead, all_live).expect("free");
     let claim = names.claim(b"frames", me, lives).expect("its rival is dead");
-    assert!(matches!(names.publish(left, 1, 9, 9, None), Err(NameError::Lost)), "it was taken for dead");
+    assert!(
+        matches!(names.publish(left, 1, 9, 9, None), Err(NameError::Lost)),
+        "it was taken for dead"
+    );
     let entry = names.publish(claim, 1, 10, 10, None).expect("own");
     assert_eq!(names.find(b"frames"), Some(entry));
     std::fs::remove_file(path).expect("remove");

@@ -15,7 +15,8 @@ pub(super) const CLAIM_HASH: u32 = (1 << 18) - 1;
 
 /// FNV-1a: nobody gains by two names with one hash, which cost a comparison.
 pub(super) fn hash_of(name: &[u8]) -> u32 {
-    name.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    name.iter()
+        .fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 pub(super) fn state(word: u64) -> u64 {

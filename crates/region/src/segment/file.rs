@@ -48,13 +48,15 @@ impl Segment {
     /// Asks the file (lseek(2), SEEK_DATA) and not mincore(2): a service manager's filter lets the
     /// one through and may end a program for the other (systemd's `@system-service`).
     pub(crate) fn without_memory(&self, offset: u64, len: u64) -> u64 {
-        self.opened_to_look().map_or(len, |file| len - sys::data_within(file.0, offset, len).min(len))
+        self.opened_to_look()
+            .map_or(len, |file| len - sys::data_within(file.0, offset, len).min(len))
     }
 
     /// The segment's own file, for reading; `None` where it is no longer to be had by its name.
     fn opened_to_look(&self) -> Option<Fd> {
         let named = self.named()?;
-        let stat = sys::fstat(named.0).ok().filter(|stat| (stat.st_dev, stat.st_ino) == self.file)?;
+        let stat =
+            sys::fstat(named.0).ok().filter(|stat| (stat.st_dev, stat.st_ino) == self.file)?;
         debug_assert_eq!(stat.st_mode & libc::S_IFMT, libc::S_IFREG);
         let mut again = [0_u8; 32];
         write!(again.as_mut_slice(), "/proc/self/fd/{}\0", named.0).ok()?;
@@ -83,7 +85,8 @@ impl Segment {
         let held = extents.map(|extent| (extent.offset(), u64::from(extent.pages) * PAGE));
         held.filter(|&(at, len)| len > 0 && self.holds(at, len)).fold(true, |done, (at, len)| {
             // SAFETY: pages of this map, whose content stays what it was.
-            let mapped = unsafe { sys::map_copy(self.base.add(at as usize), len as usize, file.0, at) };
+            let mapped =
+                unsafe { sys::map_copy(self.base.add(at as usize), len as usize, file.0, at) };
             done && mapped.is_ok()
         })
     }

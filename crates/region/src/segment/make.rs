@@ -18,7 +18,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const REFUSAL: &[u8; 8] = b"GINNELNO";
 
 fn c_path(path: &Path) -> Result<CString, Error> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::System { doing: "segment path", errno: libc::EINVAL })
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::System { doing: "segment path", errno: libc::EINVAL })
 }
 
 /// May this process make a file of `size` bytes? Asked before: the kernel answers with a signal.
@@ -55,10 +56,16 @@ impl Segment {
         let mut draft = path.as_os_str().to_owned();
         draft.push(OsStr::new(&format!(".{:x}.new", sys::random_u64())));
         let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);
-        let fd = sys::openat(libc::AT_FDCWD, &draft, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, config.mode)
-            .map(Fd)
-            .map_err(system("create segment file"))?;
-        let made = Self::fill(&fd, config).and_then(|()| sys::link(&draft, &name).map_err(system("name segment file")));
+        let fd = sys::openat(
+            libc::AT_FDCWD,
+            &draft,
+            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL,
+            config.mode,
+        )
+        .map(Fd)
+        .map_err(system("create segment file"))?;
+        let made = Self::fill(&fd, config)
+            .and_then(|()| sys::link(&draft, &name).map_err(system("name segment file")));
         let _ = sys::unlinkat(libc::AT_FDCWD, &draft);
         made?;
         Self::open(path)
@@ -68,7 +75,8 @@ impl Segment {
         sys::ftruncate(fd.0, config.size).map_err(system("size segment file"))?;
         // Everything but the claimable pages is made real at once, so that no later touch can raise
         // SIGBUS.
-        sys::fallocate(fd.0, 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
+        sys::fallocate(fd.0, 0, tables_end(config.size))
+            .map_err(system("reserve segment tables"))?;
         let bytes = Header::new(config, 0).bytes();
         match sys::write(fd.0, &bytes) {
             Ok(n) if n == bytes.len() => Ok(()),
@@ -99,7 +107,11 @@ impl Segment {
         header.check(actual)?;
         let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
         let own = stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o077 == 0;
-        Ok(Self { own, file: (stat.st_dev, stat.st_ino), ..Self::mapped(path, base, header, Source::File) })
+        Ok(Self {
+            own,
+            file: (stat.st_dev, stat.st_ino),
+            ..Self::mapped(path, base, header, Source::File)
+        })
     }
 
     fn mapped(path: &Path, base: *mut u8, header: Header, source: Source) -> Self {
@@ -113,7 +125,9 @@ impl Segment {
     /// # Errors
     /// [`Error::Refused`] where it is what those get who may not join; [`Error::Unsealed`]; else as for a file.
     pub fn of_host(path: &Path, memory: i32, vectors: u16) -> Result<Self, Error> {
-        let size = u64::try_from(sys::fstat(memory).map_err(system("look at ginneld's memory"))?.st_size).unwrap_or(0);
+        let size =
+            u64::try_from(sys::fstat(memory).map_err(system("look at ginneld's memory"))?.st_size)
+                .unwrap_or(0);
         let mut word = [0; 8];
         if sys::pread(memory, &mut word, 0) == Ok(word.len()) && word == *REFUSAL {
             return Err(Error::Refused);
@@ -150,7 +164,9 @@ impl Segment {
     /// # Errors
     /// [`Error::Unsealed`]; else as for a file.
     pub fn of_pair(memory: i32) -> Result<Self, Error> {
-        let size = u64::try_from(sys::fstat(memory).map_err(system("look at a pair's memory"))?.st_size).unwrap_or(0);
+        let size =
+            u64::try_from(sys::fstat(memory).map_err(system("look at a pair's memory"))?.st_size)
+                .unwrap_or(0);
         // Somebody who could cut it short would end this process with SIGBUS.
         let seals = sys::fcntl(memory, libc::F_GET_SEALS, 0).unwrap_or(0);
         if seals & libc::F_SEAL_SHRINK as usize == 0 {
@@ -170,9 +186,17 @@ impl Segment {
         // memory.
         let word = |i: usize| unsafe { &*base.cast::<AtomicU64>().add(i) }.load(Relaxed);
         let versions = word(1).to_le_bytes();
-        let half = |at: usize| u32::from_le_bytes([versions[at], versions[at + 1], versions[at + 2], versions[at + 3]]);
-        let header =
-            Header { magic: word(0), version: half(0), header_len: half(4), size: word(2), features: word(3), id: word(4) };
+        let half = |at: usize| {
+            u32::from_le_bytes([versions[at], versions[at + 1], versions[at + 2], versions[at + 3]])
+        };
+        let header = Header {
+            magic: word(0),
+            version: half(0),
+            header_len: half(4),
+            size: word(2),
+            features: word(3),
+            id: word(4),
+        };
         match header.check(size) {
             Ok(()) => Ok(Self::mapped(path, base, header, source)),
             Err(error) => {
@@ -200,7 +224,11 @@ mod tests {
             file.write_all_at(&u32::to_le_bytes(theirs), 8).expect("memory");
             let error = Segment::open_or_create(&path, &config).err().expect("refused");
             assert_eq!(error, Error::Version { theirs, ours: 3 });
-            assert!(error.to_string().contains(&format!("layout version {theirs}, this Ginnel speaks 3")));
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("layout version {theirs}, this Ginnel speaks 3"))
+            );
         }
         std::fs::remove_file(path).expect("remove");
     }

@@ -14,7 +14,14 @@ pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
     unsafe {
         raw(
             Sysno::openat,
-            [dir as usize, path.as_ptr() as usize, (flags | libc::O_CLOEXEC | libc::O_NOCTTY) as usize, mode as usize, 0, 0],
+            [
+                dir as usize,
+                path.as_ptr() as usize,
+                (flags | libc::O_CLOEXEC | libc::O_NOCTTY) as usize,
+                mode as usize,
+                0,
+                0,
+            ],
         )
     }
     .map(int)
@@ -48,7 +55,9 @@ pub fn move_high(fd: i32) -> i32 {
 /// `dup3(2)`, close-on-exec: `to` stands for what `from` stands for, at once. `from` is closed.
 pub fn replace(from: i32, to: i32) {
     // SAFETY: no memory is passed.
-    let _ = unsafe { raw(Sysno::dup3, [from as usize, to as usize, libc::O_CLOEXEC as usize, 0, 0, 0]) };
+    let _ = unsafe {
+        raw(Sysno::dup3, [from as usize, to as usize, libc::O_CLOEXEC as usize, 0, 0, 0])
+    };
     close(from);
 }
 
@@ -84,7 +93,8 @@ pub fn stat(path: &CStr) -> Result<libc::stat> {
     const CALL: Sysno = Sysno::newfstatat;
     // SAFETY: all zeroes is a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, &raw mut stat as usize, 0, 0, 0];
+    let arguments =
+        [libc::AT_FDCWD as usize, path.as_ptr() as usize, &raw mut stat as usize, 0, 0, 0];
     // SAFETY: `path` is a terminated string, `stat` writable and of the kernel's shape on 64-bit
     // Linux.
     unsafe { raw(CALL, arguments) }?;
@@ -106,7 +116,8 @@ pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
 /// The `errno`; ENOSPC where the file system is full.
 pub fn fallocate(fd: i32, offset: u64, len: u64) -> Result<()> {
     // SAFETY: no memory is passed.
-    unsafe { raw(Sysno::fallocate, [fd as usize, 0, offset as usize, len as usize, 0, 0]) }.map(drop)
+    unsafe { raw(Sysno::fallocate, [fd as usize, 0, offset as usize, len as usize, 0, 0]) }
+        .map(drop)
 }
 
 /// Bytes of the `len` ones at `offset` of a file behind which there is data, or memory (lseek(2)):
@@ -114,12 +125,18 @@ pub fn fallocate(fd: i32, offset: u64, len: u64) -> Result<()> {
 pub(crate) fn data_within(fd: i32, offset: u64, len: u64) -> u64 {
     let end = offset.saturating_add(len);
     // SAFETY: no memory is passed.
-    let seek = |at: u64, whence: i32| unsafe { raw(Sysno::lseek, [fd as usize, at as usize, whence as usize, 0, 0, 0]) };
+    let seek = |at: u64, whence: i32| unsafe {
+        raw(Sysno::lseek, [fd as usize, at as usize, whence as usize, 0, 0, 0])
+    };
     let (mut at, mut sum) = (offset, 0);
     while at < end {
         // ENXIO: there is none from here on.
-        let Ok(from) = seek(at, libc::SEEK_DATA).map(|from| (from as u64).clamp(at, end)) else { break };
-        let Ok(to) = seek(from, libc::SEEK_HOLE).map(|to| (to as u64).clamp(from, end)) else { break };
+        let Ok(from) = seek(at, libc::SEEK_DATA).map(|from| (from as u64).clamp(at, end)) else {
+            break;
+        };
+        let Ok(to) = seek(from, libc::SEEK_HOLE).map(|to| (to as u64).clamp(from, end)) else {
+            break;
+        };
         if to == at {
             break;
         }
@@ -145,7 +162,8 @@ fn byte_lock(fd: i32, command: i32, kind: i32, byte: u64) -> Result<libc::flock>
     lock.l_start = byte as i64;
     lock.l_len = 1;
     // SAFETY: `lock` is writable and has the kernel's shape on 64-bit Linux.
-    unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, &raw mut lock as usize, 0, 0, 0]) }.map(|_| lock)
+    unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, &raw mut lock as usize, 0, 0, 0]) }
+        .map(|_| lock)
 }
 
 /// Takes the lock on one byte of a file for this open file alone, until it is closed everywhere and
@@ -171,7 +189,8 @@ pub fn share_byte(fd: i32, byte: u64) -> Result<()> {
 /// # Errors
 /// The `errno`.
 pub fn byte_is_shared(fd: i32, byte: u64) -> Result<bool> {
-    byte_lock(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
+    byte_lock(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte)
+        .map(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
 /// `mkdirat(2)`.
@@ -180,7 +199,13 @@ pub fn byte_is_shared(fd: i32, byte: u64) -> Result<bool> {
 /// The `errno`.
 pub fn mkdir(path: &CStr, mode: u32) -> Result<()> {
     // SAFETY: `path` is a terminated string.
-    unsafe { raw(Sysno::mkdirat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode as usize, 0, 0, 0]) }.map(drop)
+    unsafe {
+        raw(
+            Sysno::mkdirat,
+            [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode as usize, 0, 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// `fchmod(2)`.
@@ -198,7 +223,13 @@ pub fn fchmod(fd: i32, mode: u32) -> Result<()> {
 /// The `errno`.
 pub fn mkfifoat(dir: i32, path: &CStr, mode: u32) -> Result<()> {
     // SAFETY: `path` is a terminated string.
-    unsafe { raw(Sysno::mknodat, [dir as usize, path.as_ptr() as usize, (libc::S_IFIFO | mode) as usize, 0, 0, 0]) }.map(drop)
+    unsafe {
+        raw(
+            Sysno::mknodat,
+            [dir as usize, path.as_ptr() as usize, (libc::S_IFIFO | mode) as usize, 0, 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// `unlinkat(2)`.
@@ -216,7 +247,13 @@ pub fn unlinkat(dir: i32, path: &CStr) -> Result<()> {
 /// The `errno`.
 pub fn symlinkat(target: &CStr, dir: i32, name: &CStr) -> Result<()> {
     // SAFETY: both are terminated strings.
-    unsafe { raw(Sysno::symlinkat, [target.as_ptr() as usize, dir as usize, name.as_ptr() as usize, 0, 0, 0]) }.map(drop)
+    unsafe {
+        raw(
+            Sysno::symlinkat,
+            [target.as_ptr() as usize, dir as usize, name.as_ptr() as usize, 0, 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// `linkat(2)` of one path to another; fails with EEXIST rather than replacing.
@@ -226,7 +263,8 @@ pub fn symlinkat(target: &CStr, dir: i32, name: &CStr) -> Result<()> {
 pub fn link(old: &CStr, new: &CStr) -> Result<()> {
     let here = libc::AT_FDCWD as usize;
     // SAFETY: both are terminated strings.
-    unsafe { raw(Sysno::linkat, [here, old.as_ptr() as usize, here, new.as_ptr() as usize, 0, 0]) }.map(drop)
+    unsafe { raw(Sysno::linkat, [here, old.as_ptr() as usize, here, new.as_ptr() as usize, 0, 0]) }
+        .map(drop)
 }
 
 /// `readlink(2)`: bytes written of the link's target, all of `buffer` if that is longer.
@@ -236,7 +274,12 @@ pub fn link(old: &CStr, new: &CStr) -> Result<()> {
 pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize> {
     let here = libc::AT_FDCWD as usize;
     // SAFETY: a terminated string, and `buffer` is writable for its length.
-    unsafe { raw(Sysno::readlinkat, [here, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0]) }
+    unsafe {
+        raw(
+            Sysno::readlinkat,
+            [here, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0],
+        )
+    }
 }
 
 /// `read(2)`.
@@ -268,14 +311,20 @@ pub fn read_file(path: &CStr) -> Vec<u8> {
 /// The `errno`.
 pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
     // SAFETY: `buffer` is writable for its length.
-    unsafe { raw(Sysno::pread64, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
+    unsafe {
+        raw(
+            Sysno::pread64,
+            [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0],
+        )
+    }
 }
 
 /// Has the file an extended attribute of that name (`fgetxattr(2)`)?
 #[must_use]
 pub fn has_attribute(fd: i32, name: &CStr) -> bool {
     // SAFETY: a terminated string; with size 0 nothing is written.
-    unsafe { raw(Sysno::fgetxattr, [fd as usize, name.as_ptr() as usize, 0, 0, 0, 0]) }.is_ok_and(|len| len > 0)
+    unsafe { raw(Sysno::fgetxattr, [fd as usize, name.as_ptr() as usize, 0, 0, 0, 0]) }
+        .is_ok_and(|len| len > 0)
 }
 
 /// `write(2)`.
@@ -294,12 +343,18 @@ pub fn each_entry(dir: i32, mut each: impl FnMut(&CStr)) {
     const NAME: usize = 19;
     let mut buffer = [0u8; 1024];
     // SAFETY: the buffer is writable for its length.
-    while let Ok(got @ 1..) = unsafe { raw(Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
-    {
+    while let Ok(got @ 1..) = unsafe {
+        raw(Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0])
+    } {
         let mut rest = buffer.get(..got).unwrap_or_default();
-        while let Some(name) = rest.get(NAME..).and_then(|name| CStr::from_bytes_until_nul(name).ok()) {
+        while let Some(name) =
+            rest.get(NAME..).and_then(|name| CStr::from_bytes_until_nul(name).ok())
+        {
             each(name);
-            let length = rest.get(LENGTH..LENGTH + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes);
+            let length = rest
+                .get(LENGTH..LENGTH + 2)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u16::from_ne_bytes);
             rest = rest.get(usize::from(length).max(NAME)..).unwrap_or_default();
         }
     }
@@ -330,8 +385,11 @@ impl Drop for Fd {
 #[must_use]
 pub fn poll(fd: i32, events: i16, ms: i32) -> i16 {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
-    let timeout = libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
+    let timeout =
+        libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
     // SAFETY: one pollfd; the kernel may write the remaining time into our copy.
-    let done = unsafe { raw(Sysno::ppoll, [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 8, 0]) };
+    let done = unsafe {
+        raw(Sysno::ppoll, [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 8, 0])
+    };
     if done == Ok(1) { poll.revents } else { 0 }
 }

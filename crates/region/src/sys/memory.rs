@@ -11,7 +11,17 @@ pub fn map_shared(fd: i32, len: usize, writable: bool) -> Result<*mut u8> {
     let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
     // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
     let at = unsafe {
-        raw(Sysno::mmap, [0, len, protection as usize, (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize, fd as usize, 0])
+        raw(
+            Sysno::mmap,
+            [
+                0,
+                len,
+                protection as usize,
+                (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize,
+                fd as usize,
+                0,
+            ],
+        )
     }?;
     Ok(at as *mut u8)
 }
@@ -34,7 +44,14 @@ impl ReadOnly {
     /// # Errors
     /// The `errno`.
     pub fn map(fd: i32, offset: u64, len: usize) -> Result<Self> {
-        let arguments = [0, len, libc::PROT_READ as usize, libc::MAP_SHARED as usize, fd as usize, offset as usize];
+        let arguments = [
+            0,
+            len,
+            libc::PROT_READ as usize,
+            libc::MAP_SHARED as usize,
+            fd as usize,
+            offset as usize,
+        ];
         // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
         let at = unsafe { raw(Sysno::mmap, arguments) }?;
         Ok(Self { at: at as *mut u8, len })
@@ -76,7 +93,12 @@ pub unsafe fn map_copy(at: *mut u8, len: usize, fd: i32, offset: u64) -> Result<
 pub fn map_private(len: usize) -> Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
-    let at = unsafe { raw(Sysno::mmap, [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0]) }?;
+    let at = unsafe {
+        raw(
+            Sysno::mmap,
+            [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0],
+        )
+    }?;
     Ok(at as *mut u8)
 }
 
@@ -88,7 +110,12 @@ pub fn map_private(len: usize) -> Result<*mut u8> {
 pub fn map_common(len: usize) -> Result<*mut u8> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
-    let at = unsafe { raw(Sysno::mmap, [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0]) }?;
+    let at = unsafe {
+        raw(
+            Sysno::mmap,
+            [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0],
+        )
+    }?;
     Ok(at as *mut u8)
 }
 
@@ -98,7 +125,8 @@ pub fn map_common(len: usize) -> Result<*mut u8> {
 /// The `errno`; EINVAL before 4.14.
 pub fn wipe_on_fork(at: *mut u8, len: usize) -> Result<()> {
     // SAFETY: nothing of this process's memory changes.
-    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) }.map(drop)
+    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) }
+        .map(drop)
 }
 
 /// `munmap(2)`.
@@ -116,7 +144,9 @@ pub unsafe fn unmap(at: *mut u8, len: usize) {
 fn map_unlocked(len: usize) -> Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
-    let at = unsafe { raw(Sysno::mmap, [0, len, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0]) }?;
+    let at = unsafe {
+        raw(Sysno::mmap, [0, len, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0])
+    }?;
     // SAFETY: the map is this function's.
     let _ = unsafe { raw(Sysno::munlock, [at, len, 0, 0, 0, 0]) };
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
@@ -221,7 +251,9 @@ unsafe fn copy_own(call: Sysno, local: *mut u8, remote: *mut u8, len: usize) -> 
     let iovec = |base: *mut u8| libc::iovec { iov_base: base.cast(), iov_len: len };
     let (local, remote) = (iovec(local), iovec(remote));
     // SAFETY: two vectors of one element each.
-    match unsafe { raw(call, [pid() as usize, &raw const local as usize, 1, &raw const remote as usize, 1, 0]) } {
+    match unsafe {
+        raw(call, [pid() as usize, &raw const local as usize, 1, &raw const remote as usize, 1, 0])
+    } {
         Ok(copied) if copied == len => Ok(()),
         Ok(_) => Err(libc::EFAULT),
         Err(errno) => Err(errno),
@@ -248,7 +280,8 @@ pub unsafe fn populate(at: *mut u8, len: usize) -> Result<()> {
 /// The `errno`.
 pub fn keep_from_children(at: *mut u8, len: usize) -> Result<()> {
     // SAFETY: nothing of this process's memory changes.
-    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DONTFORK as usize, 0, 0, 0]) }.map(drop)
+    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DONTFORK as usize, 0, 0, 0]) }
+        .map(drop)
 }
 
 /// Has a child of `fork` get a map again that [`keep_from_children`] kept from it (`MADV_DOFORK`).
@@ -257,5 +290,6 @@ pub fn keep_from_children(at: *mut u8, len: usize) -> Result<()> {
 /// The `errno`.
 pub fn give_to_children(at: *mut u8, len: usize) -> Result<()> {
     // SAFETY: nothing of this process's memory changes.
-    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DOFORK as usize, 0, 0, 0]) }.map(drop)
+    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DOFORK as usize, 0, 0, 0]) }
+        .map(drop)
 }

@@ -8,7 +8,8 @@ use syscalls::Sysno;
 fn soft_limit(resource: usize) -> Result<u64> {
     let mut limit = [0u64; 2];
     // SAFETY: `limit` has the shape of `struct rlimit64`.
-    unsafe { raw(Sysno::prlimit64, [0, resource, 0, limit.as_mut_ptr() as usize, 0, 0]) }.map(|_| limit[0])
+    unsafe { raw(Sysno::prlimit64, [0, resource, 0, limit.as_mut_ptr() as usize, 0, 0]) }
+        .map(|_| limit[0])
 }
 
 /// How many descriptors this process may have (`RLIMIT_NOFILE`, soft).
@@ -44,11 +45,14 @@ pub fn effective_ids() -> (u32, u32) {
 /// kernel refuses.
 pub fn random(buffer: &mut [u8]) {
     // SAFETY: `buffer` is writable for its length.
-    let got = unsafe { raw(Sysno::getrandom, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) };
+    let got =
+        unsafe { raw(Sysno::getrandom, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) };
     if got != Ok(buffer.len()) {
         let mut seed = monotonic_ns() ^ u64::from(pid()) << 32;
         for byte in buffer {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             *byte = seed.to_be_bytes()[0];
         }
     }
@@ -116,7 +120,8 @@ fn nanoseconds_by(clock: libc::clockid_t) -> u64 {
     // SAFETY: `clock_gettime` is not one of the functions that the shim replaces; `time` is
     // writable.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// Is the processor one that QEMU emulates in software? An instruction takes ten times as long
@@ -130,10 +135,16 @@ pub fn is_emulated() -> bool {
         // 0 not asked yet, else 1 + the answer: a hypervisor is asked by leaving the guest.
         static ANSWER: AtomicU8 = AtomicU8::new(0);
         if ANSWER.load(Ordering::Relaxed) == 0 {
-            let name = (__cpuid(1).ecx >> 31 == 1).then(|| __cpuid(0x4000_0000)).map(|told| [told.ebx, told.ecx, told.edx]);
+            let name = (__cpuid(1).ecx >> 31 == 1)
+                .then(|| __cpuid(0x4000_0000))
+                .map(|told| [told.ebx, told.ecx, told.edx]);
             ANSWER.store(
                 1 + u8::from(
-                    name == Some([u32::from_le_bytes(*b"TCGT"), u32::from_le_bytes(*b"CGTC"), u32::from_le_bytes(*b"GTCG")]),
+                    name == Some([
+                        u32::from_le_bytes(*b"TCGT"),
+                        u32::from_le_bytes(*b"CGTC"),
+                        u32::from_le_bytes(*b"GTCG"),
+                    ]),
                 ),
                 Ordering::Relaxed,
             );
@@ -175,7 +186,14 @@ pub fn block_signals() -> SignalsBlocked {
     /// glibc's SIGSETXID (`sysdeps/unix/sysv/linux/internal-signals.h`).
     const SETS_IDS: u32 = 33;
     let (all, mut before) = (!(1u64 << (SETS_IDS - 1)), 0u64);
-    let arguments = [libc::SIG_BLOCK as usize, &raw const all as usize, &raw mut before as usize, size_of::<u64>(), 0, 0];
+    let arguments = [
+        libc::SIG_BLOCK as usize,
+        &raw const all as usize,
+        &raw mut before as usize,
+        size_of::<u64>(),
+        0,
+        0,
+    ];
     // SAFETY: both sets are as large as the kernel's.
     let blocked = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
     SignalsBlocked(if blocked.is_ok() { before } else { 0 })
@@ -190,7 +208,8 @@ impl SignalsBlocked {
 
     /// Blocks what was blocked before, and no more. Signals that came meanwhile are dealt with.
     pub fn restored(&self) {
-        let arguments = [libc::SIG_SETMASK as usize, &raw const self.0 as usize, 0, size_of::<u64>(), 0, 0];
+        let arguments =
+            [libc::SIG_SETMASK as usize, &raw const self.0 as usize, 0, size_of::<u64>(), 0, 0];
         // SAFETY: the set is as large as the kernel's.
         let _ = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
     }
@@ -204,7 +223,8 @@ impl SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        let arguments = [libc::SIG_SETMASK as usize, &raw const self.0 as usize, 0, size_of::<u64>(), 0, 0];
+        let arguments =
+            [libc::SIG_SETMASK as usize, &raw const self.0 as usize, 0, size_of::<u64>(), 0, 0];
         // SAFETY: the set is as large as the kernel's, and what it was before.
         let _ = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
     }

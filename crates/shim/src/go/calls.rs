@@ -112,7 +112,10 @@ pub fn choose(own_threads: bool) {
             ours.store(what, Ordering::Relaxed);
         }
     };
-    KNOWN.iter().filter(|number| !exe::is_asked_by(**number) || exe::is_other()).for_each(|number| mark(*number, 1));
+    KNOWN
+        .iter()
+        .filter(|number| !exe::is_asked_by(**number) || exe::is_other())
+        .for_each(|number| mark(*number, 1));
     mark(libc::SYS_clone, 2);
     mark(libc::SYS_clone3, 2);
     mark(libc::SYS_rt_sigaction, own_threads.into());
@@ -122,7 +125,15 @@ pub fn choose(own_threads: bool) {
 ///
 /// # Safety
 /// As for the system call of this number.
-pub unsafe extern "C" fn carry(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+pub unsafe extern "C" fn carry(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
     let saved = errno();
     // SAFETY: the caller's promise.
     let answer = unsafe { route(number, [a, b, c, d, e, f]) };
@@ -143,7 +154,9 @@ unsafe fn route(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
             return 0;
         }
         // SAFETY: the stub passes the place of `clone`'s arguments.
-        NEW_THREAD => return unsafe { threads::start(core::ptr::with_exposed_provenance(a as usize)) },
+        NEW_THREAD => {
+            return unsafe { threads::start(core::ptr::with_exposed_provenance(a as usize)) };
+        }
         // SAFETY: the program's own arguments.
         libc::SYS_rt_sigaction => return unsafe { signals::set(a, b, c, d) },
         // The handlers that would write it do not run.
@@ -169,11 +182,17 @@ mod tests {
         let (routing, here) = (include_str!("../hooks/raw.rs"), include_str!("calls.rs"));
         let mut seen = 0;
         for part in routing.split("libc::SYS_").skip(1) {
-            let name = part.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default();
+            let name = part
+                .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+                .next()
+                .unwrap_or_default();
             // A child that shares this memory comes back on this very stack.
             if name != "vfork" {
                 seen += 1;
-                assert!(here.contains(&format!("libc::SYS_{name},")) || name.starts_with("clone"), "{name}");
+                assert!(
+                    here.contains(&format!("libc::SYS_{name},")) || name.starts_with("clone"),
+                    "{name}"
+                );
             }
         }
         assert!(seen > 60, "{seen}");

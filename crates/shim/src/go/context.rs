@@ -81,7 +81,15 @@ pub fn of_first_thread() -> Option<*mut Context> {
     let context = unsafe { map.add(AT) }.cast::<Context>();
     let fs = super::registers::fs();
     // SAFETY: as above; nobody else knows it.
-    unsafe { context.write(Context { top: context.addr(), own_fs: fs, go_fs: fs, map: map.addr(), ..Context::NONE }) };
+    unsafe {
+        context.write(Context {
+            top: context.addr(),
+            own_fs: fs,
+            go_fs: fs,
+            map: map.addr(),
+            ..Context::NONE
+        })
+    };
     // SAFETY: as above.
     unsafe { (*context).me = context };
     // SAFETY: see `made`.
@@ -91,5 +99,14 @@ pub fn of_first_thread() -> Option<*mut Context> {
 
 impl Context {
     /// Nothing.
-    pub const NONE: Self = Self { me: ptr::null_mut(), inside: 0, top: 0, own_fs: 0, go_fs: 0, start: 0, map: 0, unused: 0 };
+    pub const NONE: Self = Self {
+        me: ptr::null_mut(),
+        inside: 0,
+        top: 0,
+        own_fs: 0,
+        go_fs: 0,
+        start: 0,
+        map: 0,
+        unused: 0,
+    };
 }

@@ -28,15 +28,25 @@ pub fn is_asked_by(number: c_long) -> bool {
 /// Which argument is the path.
 fn place(number: c_long) -> Option<usize> {
     match number {
-        libc::SYS_readlink | libc::SYS_open | libc::SYS_stat | libc::SYS_access | libc::SYS_execve => Some(0),
-        libc::SYS_readlinkat | libc::SYS_openat | libc::SYS_newfstatat | libc::SYS_faccessat | libc::SYS_faccessat2 => Some(1),
+        libc::SYS_readlink
+        | libc::SYS_open
+        | libc::SYS_stat
+        | libc::SYS_access
+        | libc::SYS_execve => Some(0),
+        libc::SYS_readlinkat
+        | libc::SYS_openat
+        | libc::SYS_newfstatat
+        | libc::SYS_faccessat
+        | libc::SYS_faccessat2 => Some(1),
         _ => None,
     }
 }
 
 /// Does it mean this process's program?
 fn is_own(path: &CStr) -> bool {
-    let Some(rest) = path.to_bytes().strip_prefix(b"/proc/").and_then(|rest| rest.strip_suffix(b"/exe")) else {
+    let Some(rest) =
+        path.to_bytes().strip_prefix(b"/proc/").and_then(|rest| rest.strip_suffix(b"/exe"))
+    else {
         return false;
     };
     let number = || core::str::from_utf8(rest).ok().and_then(|rest| rest.parse::<u32>().ok());
@@ -55,7 +65,8 @@ pub unsafe fn answer(number: c_long, mut arguments: [c_long; 5]) -> Option<c_lon
     if path.is_null() || !is_own(unsafe { CStr::from_ptr(path) }) {
         return None;
     }
-    let no_follow = number == libc::SYS_newfstatat && arguments[3] as c_int & libc::AT_SYMLINK_NOFOLLOW != 0;
+    let no_follow =
+        number == libc::SYS_newfstatat && arguments[3] as c_int & libc::AT_SYMLINK_NOFOLLOW != 0;
     if no_follow {
         return None;
     }
@@ -67,11 +78,19 @@ pub unsafe fn answer(number: c_long, mut arguments: [c_long; 5]) -> Option<c_lon
     };
     if let Some((buffer, size)) = link {
         let name = file.to_bytes();
-        let Some(len) = usize::try_from(size).ok().filter(|size| *size != 0).map(|size| size.min(name.len())) else {
+        let Some(len) =
+            usize::try_from(size).ok().filter(|size| *size != 0).map(|size| size.min(name.len()))
+        else {
             return Some(-c_long::from(libc::EINVAL));
         };
         // SAFETY: the program's buffer has room for as many bytes.
-        unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), core::ptr::with_exposed_provenance_mut(buffer as usize), len) };
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                name.as_ptr(),
+                core::ptr::with_exposed_provenance_mut(buffer as usize),
+                len,
+            )
+        };
         return Some(len as c_long);
     }
     let named = file.as_ptr().expose_provenance() as c_long;

@@ -45,7 +45,13 @@ struct Table<'a> {
 
 /// Names whose presence says that the program is left alone: the race detector and the sanitizers
 /// keep C code beside the runtime that must see each call; plugins bring code of their own.
-const FOREIGN: [&[u8]; 5] = [b"runtime.racefuncenter", b"runtime.msancall", b"runtime.asancall", b"plugin.Open", b"plugin.open"];
+const FOREIGN: [&[u8]; 5] = [
+    b"runtime.racefuncenter",
+    b"runtime.msancall",
+    b"runtime.asancall",
+    b"plugin.Open",
+    b"plugin.open",
+];
 
 /// Is in programs whose threads are the C library's (runtime/cgo, asm_amd64.s).
 const CGO: &[u8] = b"crosscall2";
@@ -59,7 +65,9 @@ const ENTRY: &[u8] = b"_rt0_amd64_linux";
 /// # Errors
 /// Why it is left alone.
 pub fn find(image: &Image, fd: i32, entry: usize) -> Result<Found, &'static str> {
-    let tables = image.section(fd, &[b".gopclntab", b".data.rel.ro.gopclntab"]).ok_or("it has no .gopclntab")?;
+    let tables = image
+        .section(fd, &[b".gopclntab", b".data.rel.ro.gopclntab"])
+        .ok_or("it has no .gopclntab")?;
     let table = Table::new(image, tables).ok_or("its table of functions is of an unknown kind")?;
     let mut wanted: Vec<(&'static Body, u32)> = Vec::new();
     let (mut cgo, mut start) = (false, None);
@@ -71,7 +79,9 @@ pub fn find(image: &Image, fd: i32, entry: usize) -> Result<Found, &'static str>
         if name == ENTRY {
             start = Some(at);
         }
-        wanted.extend(known::BODIES.iter().filter(|body| body.names.contains(&name)).map(|body| (body, at)));
+        wanted.extend(
+            known::BODIES.iter().filter(|body| body.names.contains(&name)).map(|body| (body, at)),
+        );
     }
     wanted.retain(|(body, _)| !cgo || !body.own_threads);
     let sites = table.bodies(image, &wanted, start.map(|start| (start, entry)).filter(|_| !cgo))?;
@@ -84,7 +94,8 @@ impl Found {
     fn is_whole(&self, wanted: &[(&'static Body, u32)]) -> Result<(), &'static str> {
         let count = |kind| self.sites.iter().filter(|site| site.body.kind == kind).count();
         for kind in known::KINDS {
-            let own_threads = known::BODIES.iter().any(|body| body.kind == kind && body.own_threads);
+            let own_threads =
+                known::BODIES.iter().any(|body| body.kind == kind && body.own_threads);
             let named = wanted.iter().any(|(body, _)| body.kind == kind);
             let needed = if known::is_optional(kind) { named } else { !own_threads || !self.cgo };
             if count(kind) != usize::from(needed) {
@@ -102,14 +113,17 @@ impl Found {
 fn tls_of(image: &Image, sites: &[Site]) -> usize {
     let clone = sites.iter().find(|site| site.body.kind == known::Kind::Clone);
     let bytes = clone.and_then(|site| image.bytes(site.at + known::CLONE_TLS, 4));
-    bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
 }
 
 impl<'a> Table<'a> {
     fn new(image: &Image, span: Range<usize>) -> Option<Self> {
         /// Go 1.18 and 1.20: the first word (debug/gosym, `go118magic`, `go120magic`), then two
         /// zero bytes, the least size of an instruction, and a pointer's.
-        const KINDS: [[u8; 8]; 2] = [[0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8], [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]];
+        const KINDS: [[u8; 8]; 2] =
+            [[0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8], [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]];
         let all = image.bytes(span.start, span.len())?;
         let word = |index: usize| {
             let bytes = all.get(index.checked_mul(8)?..)?.get(..8)?;
@@ -118,7 +132,8 @@ impl<'a> Table<'a> {
         if !KINDS.iter().any(|kind| all.starts_with(kind)) {
             return None;
         }
-        let (count, text, names, end, functions) = (word(1)?, word(3)?, word(4)?, word(5)?, word(8)?);
+        let (count, text, names, end, functions) =
+            (word(1)?, word(3)?, word(4)?, word(5)?, word(8)?);
         // Each function takes two numbers.
         let fits = count != 0 && count.checked_mul(8).is_some_and(|len| len < all.len());
         let (names, functions) = (all.get(names..end)?, all.get(functions..)?);
@@ -163,16 +178,19 @@ impl<'a> Table<'a> {
         let mut kinds = wanted.iter().map(|(body, _)| body.kind).collect::<Vec<_>>();
         kinds.dedup();
         for index in 0..self.count {
-            let Some((at, end, name)) = self.function(index) else { return Err("its table of functions is damaged") };
+            let Some((at, end, name)) = self.function(index) else {
+                return Err("its table of functions is damaged");
+            };
             if start.is_some_and(|(entry, begin)| entry == name && begin == at) {
                 start = None;
             }
             // Wrappers for Go's two calling conventions have their function's name, and other code.
             let named = wanted.iter().filter(|(_, number)| *number == name);
-            if let Some((body, _)) = named
-                .into_iter()
-                .find(|(body, _)| end.checked_sub(at).and_then(|len| image.bytes(at, len)).is_some_and(|code| body.is(code)))
-            {
+            if let Some((body, _)) = named.into_iter().find(|(body, _)| {
+                end.checked_sub(at)
+                    .and_then(|len| image.bytes(at, len))
+                    .is_some_and(|code| body.is(code))
+            }) {
                 sites.push(Site { body, at, len: end - at });
             }
             if sites.len() == kinds.len() && start.is_none() {
@@ -205,7 +223,9 @@ mod tests {
     use super::*;
 
     fn found(kinds: &[known::Kind], named: &[known::Kind]) -> Result<(), &'static str> {
-        let body = |kind: &known::Kind| &known::BODIES[known::BODIES.iter().position(|body| body.kind == *kind).unwrap_or(0)];
+        let body = |kind: &known::Kind| {
+            &known::BODIES[known::BODIES.iter().position(|body| body.kind == *kind).unwrap_or(0)]
+        };
         let sites = kinds.iter().map(|kind| Site { body: body(kind), at: 64, len: 64 }).collect();
         let wanted = named.iter().map(|kind| (body(kind), 1)).collect::<Vec<_>>();
         Found { sites, cgo: true, tls: 0 }.is_whole(&wanted)
@@ -215,7 +235,10 @@ mod tests {
     fn a_program_that_executes_nothing_need_not_have_the_function_for_that() {
         use known::Kind::{Exit, Syscall, Vfork};
         assert_eq!(found(&[Syscall, Exit], &[Syscall, Exit]), Ok(()));
-        assert!(found(&[Syscall, Exit], &[Syscall, Exit, Vfork]).is_err(), "it is there, and not as it should be");
+        assert!(
+            found(&[Syscall, Exit], &[Syscall, Exit, Vfork]).is_err(),
+            "it is there, and not as it should be"
+        );
         assert!(found(&[Syscall, Vfork], &[Syscall, Vfork]).is_err());
         assert!(found(&[Exit, Vfork], &[Exit, Vfork]).is_err());
     }

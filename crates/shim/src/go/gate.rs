@@ -159,7 +159,12 @@ macro_rules! gate {
 
 gate!(
     by_fs,
-    ["mov r11, qword ptr [rip + ginnel_go_context@GOTTPOFF]", "mov r13, qword ptr fs:[r11]", "test r13, r13", "jz 9f",],
+    [
+        "mov r11, qword ptr [rip + ginnel_go_context@GOTTPOFF]",
+        "mov r13, qword ptr fs:[r11]",
+        "test r13, r13",
+        "jz 9f",
+    ],
     [],
     []
 );

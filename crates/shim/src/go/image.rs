@@ -24,11 +24,17 @@ impl Image {
 
     /// The program that this process was started with.
     pub fn of_process() -> Option<Self> {
-        extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> c_int {
+        extern "C" fn first(
+            info: *mut libc::dl_phdr_info,
+            _: usize,
+            found: *mut libc::c_void,
+        ) -> c_int {
             // SAFETY: the loader's own entry, and the place that the caller below passes.
             let (info, found) = unsafe { (&*info, &mut *found.cast::<Option<Image>>()) };
             // SAFETY: the loader's table of this object.
-            let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+            let headers = unsafe {
+                core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum))
+            };
             *found = Some(Image { base: info.dlpi_addr as usize, headers: headers.to_vec() });
             1
         }
@@ -41,14 +47,18 @@ impl Image {
     /// Does it say that Go's linker made it? Costs nothing where it does not.
     pub fn has_go_note(&self) -> bool {
         self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE).any(|header| {
-            let Some(mut notes) = self.bytes(self.base.wrapping_add(header.p_vaddr as usize), header.p_filesz as usize) else {
+            let Some(mut notes) = self
+                .bytes(self.base.wrapping_add(header.p_vaddr as usize), header.p_filesz as usize)
+            else {
                 return false;
             };
             while let Some(([name, value, kind], rest)) = words(notes) {
                 if kind == GO_BUILD_ID && rest.starts_with(b"Go\0") {
                     return true;
                 }
-                let skip = (name as usize).next_multiple_of(4).saturating_add((value as usize).next_multiple_of(4));
+                let skip = (name as usize)
+                    .next_multiple_of(4)
+                    .saturating_add((value as usize).next_multiple_of(4));
                 notes = rest.get(skip..).unwrap_or_default();
             }
             false
@@ -68,7 +78,9 @@ impl Image {
 
     /// The parts of its file that are mapped with all of `flags`, and where.
     pub fn loaded(&self, flags: u32) -> impl Iterator<Item = (&Elf64_Phdr, Range<usize>)> {
-        let wanted = move |header: &&Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & flags == flags;
+        let wanted = move |header: &&Elf64_Phdr| {
+            header.p_type == libc::PT_LOAD && header.p_flags & flags == flags
+        };
         self.headers.iter().filter(wanted).map(|header| {
             let start = self.base.wrapping_add(header.p_vaddr as usize);
             (header, start..start.saturating_add(header.p_filesz as usize))
@@ -81,7 +93,9 @@ impl Image {
         let inside = self.loaded(libc::PF_R).any(|(_, span)| span.start <= at && end <= span.end);
         // SAFETY: mapped readable as long as the process lives; what is read there (tables, code)
         // does not change once the loader is through with it.
-        inside.then(|| unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), len) })
+        inside.then(|| unsafe {
+            core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), len)
+        })
     }
 
     /// The word at `at`.
@@ -105,7 +119,8 @@ impl Image {
             Some(unsafe { part.as_ptr().cast::<Elf64_Shdr>().read_unaligned() })
         };
         let strings = section(header.e_shstrndx.into())?;
-        let strings = bytes(fd, strings.sh_offset, usize::try_from(strings.sh_size).ok()?.min(MOST))?;
+        let strings =
+            bytes(fd, strings.sh_offset, usize::try_from(strings.sh_size).ok()?.min(MOST))?;
         (0..header.e_shnum.into()).find_map(|index| {
             let found = section(index)?;
             let name = strings.get(found.sh_name as usize..)?.split(|byte| *byte == 0).next()?;
@@ -135,7 +150,8 @@ fn words(bytes: &[u8]) -> Option<([u32; 3], &[u8])> {
 pub fn read<T: Copy>(fd: i32, at: u64) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: as many bytes as the value has, and nobody else's.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
+    let bytes =
+        unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
     let whole = sys::pread(fd, bytes, at).is_ok_and(|read| read == size_of::<T>());
     // SAFETY: used with the plain tables of elf(5), for which all bytes are valid.
     whole.then(|| unsafe { value.assume_init() })

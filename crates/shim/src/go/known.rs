@@ -66,8 +66,12 @@ impl Body {
         const FILLING: u8 = 0xcc;
         let digits = self.code.bytes().filter(|digit| *digit != b' ').collect::<Vec<_>>();
         let (head, rest) = code.split_at_checked(digits.len() / 2).unwrap_or((&[], code));
-        let same = |(byte, digits): (&u8, &[u8])| digits == b".." || format!("{byte:02x}").as_bytes() == digits;
-        !head.is_empty() && head.iter().zip(digits.chunks(2)).all(same) && rest.iter().all(|byte| *byte == FILLING)
+        let same = |(byte, digits): (&u8, &[u8])| {
+            digits == b".." || format!("{byte:02x}").as_bytes() == digits
+        };
+        !head.is_empty()
+            && head.iter().zip(digits.chunks(2)).all(same)
+            && rest.iter().all(|byte| *byte == FILLING)
     }
 }
 
@@ -120,7 +124,13 @@ pub static BODIES: [Body; 13] = [
                488b442408 415c 0f05 4154 483d01f0ffff 7612 48c7442418ffffffff 48f7d8 4889442420 c3 \
                4889442418 48c744242000000000 c3",
     },
-    Body { kind: Kind::Exit, names: &[b"runtime.exit"], own_threads: false, result: 0, code: "8b7c2408 b8e7000000 0f05 c3" },
+    Body {
+        kind: Kind::Exit,
+        names: &[b"runtime.exit"],
+        own_threads: false,
+        result: 0,
+        code: "8b7c2408 b8e7000000 0f05 c3",
+    },
     Body {
         kind: Kind::EpollControl,
         names: &[b"runtime.epollctl"],

@@ -99,18 +99,26 @@ fn map(fd: i32) -> Result<Mapped, &'static str> {
     if !fits {
         return Err("it is no program of the usual kind");
     }
-    let at = |index: u16| header.e_phoff.checked_add(u64::from(index) * size_of::<Elf64_Phdr>() as u64);
+    let at =
+        |index: u16| header.e_phoff.checked_add(u64::from(index) * size_of::<Elf64_Phdr>() as u64);
     let headers = (0..header.e_phnum).map(|index| image::read::<Elf64_Phdr>(fd, at(index)?));
     let headers = headers.collect::<Option<Vec<_>>>().ok_or("it is cut off")?;
     if headers.iter().any(|header| header.p_type == libc::PT_INTERP) {
         return Err("it has a dynamic linker");
     }
     let table = headers.iter().find(|part| {
-        part.p_type == libc::PT_LOAD && (part.p_offset..part.p_offset.saturating_add(part.p_filesz)).contains(&header.e_phoff)
+        part.p_type == libc::PT_LOAD
+            && (part.p_offset..part.p_offset.saturating_add(part.p_filesz))
+                .contains(&header.e_phoff)
     });
     let table = table.map_or(0, |part| part.p_vaddr + (header.e_phoff - part.p_offset)) as usize;
     let mut mapped = Mapped { headers, spans: Vec::new(), entry: header.e_entry as usize, table };
-    for part in mapped.headers.clone().iter().filter(|part| part.p_type == libc::PT_LOAD && part.p_memsz != 0) {
+    for part in mapped
+        .headers
+        .clone()
+        .iter()
+        .filter(|part| part.p_type == libc::PT_LOAD && part.p_memsz != 0)
+    {
         mapped.segment(fd, part).ok_or("its addresses are taken")?;
     }
     Ok(mapped)
@@ -118,9 +126,15 @@ fn map(fd: i32) -> Result<Mapped, &'static str> {
 
 impl Mapped {
     fn segment(&mut self, fd: i32, part: &Elf64_Phdr) -> Option<()> {
-        let page = |address: u64| usize::try_from(address).ok().map(|address| address & !(PAGE as usize - 1));
+        let page = |address: u64| {
+            usize::try_from(address).ok().map(|address| address & !(PAGE as usize - 1))
+        };
         let mut access = 0;
-        for (flag, allowed) in [(libc::PF_R, libc::PROT_READ), (libc::PF_W, libc::PROT_WRITE), (libc::PF_X, libc::PROT_EXEC)] {
+        for (flag, allowed) in [
+            (libc::PF_R, libc::PROT_READ),
+            (libc::PF_W, libc::PROT_WRITE),
+            (libc::PF_X, libc::PROT_EXEC),
+        ] {
             if part.p_flags & flag != 0 {
                 access |= allowed;
             }
@@ -128,8 +142,10 @@ impl Mapped {
         let start = page(part.p_vaddr)?;
         let offset = page(part.p_offset)?;
         let of_file = part.p_vaddr.checked_add(part.p_filesz)? as usize;
-        let end = (part.p_vaddr.checked_add(part.p_memsz)? as usize).checked_next_multiple_of(PAGE as usize)?;
-        if part.p_vaddr % PAGE != part.p_offset % PAGE || start == 0 || part.p_filesz > part.p_memsz {
+        let end = (part.p_vaddr.checked_add(part.p_memsz)? as usize)
+            .checked_next_multiple_of(PAGE as usize)?;
+        if part.p_vaddr % PAGE != part.p_offset % PAGE || start == 0 || part.p_filesz > part.p_memsz
+        {
             return None;
         }
         let mapped = of_file.checked_next_multiple_of(PAGE as usize)?;
@@ -145,15 +161,29 @@ impl Mapped {
                 return None;
             }
             // SAFETY: the rest of the last page of a private, writable map of this function's.
-            unsafe { core::ptr::with_exposed_provenance_mut::<u8>(of_file).write_bytes(0, mapped - of_file) };
+            unsafe {
+                core::ptr::with_exposed_provenance_mut::<u8>(of_file)
+                    .write_bytes(0, mapped - of_file)
+            };
         }
         Some(())
     }
 
-    fn map(&mut self, at: usize, len: usize, access: c_int, flags: c_int, fd: i32, offset: usize) -> Option<()> {
+    fn map(
+        &mut self,
+        at: usize,
+        len: usize,
+        access: c_int,
+        flags: c_int,
+        fd: i32,
+        offset: usize,
+    ) -> Option<()> {
         let flags = (flags | libc::MAP_FIXED_NOREPLACE) as usize;
         // SAFETY: nothing that is mapped is replaced.
-        let got = unsafe { sys::raw(Sysno::mmap, [at, len, access as usize, flags, fd as usize, offset]) }.ok()?;
+        let got = unsafe {
+            sys::raw(Sysno::mmap, [at, len, access as usize, flags, fd as usize, offset])
+        }
+        .ok()?;
         self.spans.push((got, len));
         // A kernel before 4.17 takes the address for a wish.
         (got == at).then_some(())
@@ -173,7 +203,9 @@ unsafe fn tell(stack: *mut usize, path: *const c_char, program: &Mapped) {
         let mut other = at;
         while at.read() != 0 {
             let entry = CStr::from_ptr(core::ptr::with_exposed_provenance(at.read())).to_bytes();
-            let is_ours = entry.strip_prefix(ginnel_preload::BY_LOADER.to_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            let is_ours = entry
+                .strip_prefix(ginnel_preload::BY_LOADER.to_bytes())
+                .is_some_and(|rest| rest.starts_with(b"="));
             if !is_ours {
                 other = at;
             } else if other != at || at.add(1).read() != 0 {
@@ -210,7 +242,11 @@ unsafe extern "C" fn enter(_stack: *mut usize, _entry: usize) -> ! {
 /// Executes `path` as it is: by the loader, where nothing came of loading. Goes through the
 /// library's own hook, which hands over what has to be.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ginnel_go_execute(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+unsafe extern "C" fn ginnel_go_execute(
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
     loader::note_not_loaded();
     // SAFETY: the caller's promise, as for `execve`.
     unsafe { crate::hooks::execute(path, argv, envp) };

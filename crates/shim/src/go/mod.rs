@@ -21,7 +21,12 @@
 //!
 //! The same is done by AppScope (static programs, with a C library of its own) and by mirrord
 //! (system calls of Go through `asmcgocall`).
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a panic would end the program")]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a panic would end the program"
+)]
 
 mod calls;
 mod context;
@@ -68,7 +73,10 @@ pub fn start() {
 /// The program is left alone. What it has inherited is brought to TCP: it would not know of rings.
 fn leave_alone(why: &str) {
     if let Some(attachment) = runtime::attachment() {
-        runtime::say(attachment.settings.verbose, &format!("a program in Go: {why}; it stays on TCP"));
+        runtime::say(
+            attachment.settings.verbose,
+            &format!("a program in Go: {why}; it stays on TCP"),
+        );
         crate::ops::process::unseen();
     }
 }
@@ -84,7 +92,8 @@ fn take_over(image: &Image, fd: i32, entry: usize) -> Result<(), &'static str> {
     if cfg!(target_env = "musl") {
         return Err("it uses musl");
     }
-    if runtime::attachment().is_none_or(|attachment| attachment.settings.policy.denies_everything()) {
+    if runtime::attachment().is_none_or(|attachment| attachment.settings.policy.denies_everything())
+    {
         return Err("the policy denies it");
     }
     // SAFETY: takes a number only.
@@ -100,7 +109,11 @@ fn take_over(image: &Image, fd: i32, entry: usize) -> Result<(), &'static str> {
         return Err("there is no key for its threads");
     }
     calls::choose(!found.cgo);
-    let mut jumps = found.sites.iter().map(|site| Jump { from: site.at, room: site.len, to: replacement(site, found.cgo) });
+    let mut jumps = found.sites.iter().map(|site| Jump {
+        from: site.at,
+        room: site.len,
+        to: replacement(site, found.cgo),
+    });
     // SAFETY: no thread runs but this one, which is not in the program's code; each function's code
     // is one that the replacement stands for, and what that needs is ready.
     unsafe { patch::patch(&mut jumps.by_ref().collect::<Vec<_>>())? };
@@ -117,7 +130,11 @@ fn own_threads(found: &Found, image: &Image) -> Result<*mut context::Context, &'
     if !registers::may_be_set() {
         return Err("this kernel or processor does not let programs set FS");
     }
-    let clone = found.sites.iter().find(|site| site.body.kind == Kind::Clone).ok_or("it makes no threads")?;
+    let clone = found
+        .sites
+        .iter()
+        .find(|site| site.body.kind == Kind::Clone)
+        .ok_or("it makes no threads")?;
     threads::prepare(clone.at, found.tls);
     threads::settle_signals();
     signals::start(image.code());
@@ -128,7 +145,11 @@ fn own_threads(found: &Found, image: &Image) -> Result<*mut context::Context, &'
 fn replacement(site: &find::Site, cgo: bool) -> usize {
     macro_rules! either {
         ($name:ident) => {
-            if cgo { stub::of_c_threads::$name as *const () } else { stub::of_own_threads::$name as *const () }
+            if cgo {
+                stub::of_c_threads::$name as *const ()
+            } else {
+                stub::of_own_threads::$name as *const ()
+            }
         };
     }
     let function = match site.body.kind {

@@ -65,7 +65,9 @@ pub unsafe fn patch(jumps: &mut [Jump]) -> Result<(), &'static str> {
     let mut copies = copies.collect::<Result<Vec<_>, _>>()?;
     // Those of which one needs the other (the thread's and the signals') lie together, and are the
     // most. They come first: what fails after them leaves calls to the kernel, and nothing else.
-    copies.sort_by_key(|copied| core::cmp::Reverse(jumps.iter().filter(|jump| copied.holds(jump)).count()));
+    copies.sort_by_key(|copied| {
+        core::cmp::Reverse(jumps.iter().filter(|jump| copied.holds(jump)).count())
+    });
     for (index, copied) in copies.iter_mut().enumerate() {
         if !copied.take_place() && index == 0 {
             return Err("its code cannot be changed");
@@ -91,7 +93,11 @@ impl Copied {
         let copied = Self { at: start, len, copy };
         // SAFETY: the caller's promise, and a new map as long.
         let bytes = unsafe {
-            core::ptr::copy_nonoverlapping(core::ptr::with_exposed_provenance::<u8>(start), copy, len);
+            core::ptr::copy_nonoverlapping(
+                core::ptr::with_exposed_provenance::<u8>(start),
+                copy,
+                len,
+            );
             core::slice::from_raw_parts_mut(copy, len)
         };
         for jump in jumps.iter().filter(|jump| copied.holds(jump)) {
@@ -111,7 +117,9 @@ impl Copied {
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
         // SAFETY: the pages have the copy's contents but for functions of which none runs (the
         // caller of `patch`).
-        let moved = unsafe { sys::raw(Sysno::mremap, [self.copy.addr(), self.len, self.len, flags, self.at, 0]) };
+        let moved = unsafe {
+            sys::raw(Sysno::mremap, [self.copy.addr(), self.len, self.len, flags, self.at, 0])
+        };
         if moved.is_ok() {
             self.copy = core::ptr::null_mut();
         }
@@ -151,13 +159,19 @@ mod tests {
         assert_eq!(function(), 42);
         // What stands around it is as it was.
         assert!(bytes(code, PAGE as usize - 5).iter().all(|byte| *byte == 0x90));
-        assert_eq!(bytes(code, 3 * PAGE as usize)[PAGE as usize + 9..].iter().find(|byte| **byte != 0x90), None);
+        assert_eq!(
+            bytes(code, 3 * PAGE as usize)[PAGE as usize + 9..].iter().find(|byte| **byte != 0x90),
+            None
+        );
     }
 
     #[test]
     fn a_short_function_changes_nothing() {
         let code = page_of(0x90);
-        let mut jumps = [Jump { from: code.addr() + 64, room: 32, to: 1 }, Jump { from: code.addr() + 128, room: LEN - 1, to: 1 }];
+        let mut jumps = [
+            Jump { from: code.addr() + 64, room: 32, to: 1 },
+            Jump { from: code.addr() + 128, room: LEN - 1, to: 1 },
+        ];
         // SAFETY: nobody executes the page.
         assert!(unsafe { patch(&mut jumps) }.is_err());
         assert!(bytes(code, 3 * PAGE as usize).iter().all(|byte| *byte == 0x90));

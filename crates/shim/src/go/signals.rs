@@ -40,18 +40,22 @@ pub unsafe fn set(signal: c_long, new: c_long, old: c_long, size: c_long) -> c_l
     let kept = usize::try_from(signal).ok().and_then(|signal| HANDLERS.get(signal));
     let before = kept.map_or(0, |kept| kept.load(Ordering::Relaxed));
     // SAFETY: null, or the program's own action.
-    let mut action = unsafe { core::ptr::with_exposed_provenance::<Action>(new as usize).as_ref() }.copied();
+    let mut action =
+        unsafe { core::ptr::with_exposed_provenance::<Action>(new as usize).as_ref() }.copied();
     if let (Some(action), Some(kept)) = (&mut action, kept)
         && CODE.get().is_some_and(|code| code.contains(&action.handler))
     {
         kept.store(action.handler, Ordering::Release);
         action.handler = wrapper;
     }
-    let new = action.as_ref().map_or(0, |action| core::ptr::from_ref(action).expose_provenance() as c_long);
+    let new = action
+        .as_ref()
+        .map_or(0, |action| core::ptr::from_ref(action).expose_provenance() as c_long);
     // SAFETY: the program's own arguments, but for the handler, which calls the program's.
     let answer = unsafe { kernel(signal, new, old, size) };
     // SAFETY: null, or where the kernel has just written the action before.
-    if let Some(old) = unsafe { core::ptr::with_exposed_provenance_mut::<Action>(old as usize).as_mut() }
+    if let Some(old) =
+        unsafe { core::ptr::with_exposed_provenance_mut::<Action>(old as usize).as_mut() }
         && answer == 0
         && old.handler == wrapper
     {

@@ -167,7 +167,11 @@ macro_rules! vfork {
     };
 }
 
-functions!(of_c_threads, by_fs, ["mov r11, qword ptr [rip + ginnel_go_context@GOTTPOFF]", "mov r13, qword ptr fs:[r11]",]);
+functions!(
+    of_c_threads,
+    by_fs,
+    ["mov r11, qword ptr [rip + ginnel_go_context@GOTTPOFF]", "mov r13, qword ptr fs:[r11]",]
+);
 functions!(of_own_threads, by_gs, ["mov r13, qword ptr gs:[0]",]);
 
 /// `clone`, for a thread: what it was called with stands on the stack.

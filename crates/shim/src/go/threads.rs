@@ -78,7 +78,13 @@ pub unsafe fn start(arguments: *const Arguments) -> c_long {
     }
     // The kernel's FS is 8 bytes above the first of the thread's words.
     let go_fs = m.wrapping_add(TLS.load(Ordering::Relaxed)).wrapping_add(8);
-    let thread = Box::into_raw(Box::new(Thread { context: Context { go_fs, ..Context::NONE }, stack, m, g, function }));
+    let thread = Box::into_raw(Box::new(Thread {
+        context: Context { go_fs, ..Context::NONE },
+        stack,
+        m,
+        g,
+        function,
+    }));
     // SAFETY: attributes and number are ours; the thread takes the box.
     let failed = unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
@@ -86,7 +92,8 @@ pub unsafe fn start(arguments: *const Arguments) -> c_long {
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
         let mut number: libc::pthread_t = core::mem::zeroed();
-        let failed = libc::pthread_create(&raw mut number, &raw const attributes, body, thread.cast());
+        let failed =
+            libc::pthread_create(&raw mut number, &raw const attributes, body, thread.cast());
         libc::pthread_attr_destroy(&raw mut attributes);
         failed
     };

@@ -1,6 +1,9 @@
 //! Other names under which the C library exports the same functions.
 use super::{exec, fd, io, limits, make, process, ready, sock, stdio};
-use libc::{FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, rlimit64, sockaddr, socklen_t, timeval};
+use libc::{
+    FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, rlimit64, sockaddr,
+    socklen_t, timeval,
+};
 
 /// Each alias is the named hook of the named module, with the same arguments.
 macro_rules! aliases {

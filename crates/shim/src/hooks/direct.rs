@@ -77,7 +77,12 @@ pub(super) const NONE: Word = null_mut();
 /// # Safety
 /// As for [`uncounted::call`].
 #[inline]
-pub(super) unsafe fn call(direct: &Direct, may_go: bool, fd: c_int, [a, b, c, d]: [Word; 4]) -> isize {
+pub(super) unsafe fn call(
+    direct: &Direct,
+    may_go: bool,
+    fd: c_int,
+    [a, b, c, d]: [Word; 4],
+) -> isize {
     if may_go {
         // SAFETY: the caller's promise.
         unsafe { uncounted::call(fd, a, b, c, d, direct) }

@@ -113,7 +113,10 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
     }
     let pointers = (count + 1 + usize::from(!word.is_empty())) * size_of::<*const c_char>();
     let names = || program::names(list);
-    let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + LIB.len() + name.len() + 2).sum::<usize>() + 1;
+    let len = pointers
+        + NAME.len()
+        + names().map(|name| TOKEN.len() + LIB.len() + name.len() + 2).sum::<usize>()
+        + 1;
     let len = len + word.iter().map(|part| part.len()).sum::<usize>();
     let at = sys::map_private(len).ok()?;
     let array = at.cast::<*const c_char>();
@@ -135,7 +138,8 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
         for name in names() {
             let own = program::is_of_ginnel(name);
             let parts = ginnel_preload::parts(name).filter(|_| own);
-            if own && (preload == Preload::Gone || preload == Preload::TokenOnly && parts.is_none()) {
+            if own && (preload == Preload::Gone || preload == Preload::TokenOnly && parts.is_none())
+            {
                 continue;
             }
             if core::mem::replace(&mut any, true) {

@@ -99,7 +99,13 @@ unsafe fn by_loader<T>(
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn becomes_loader(_: &mut Option<Program>, _: *const c_char, _: *const *const c_char, _: *const *const c_char) {}
+unsafe fn becomes_loader(
+    _: &mut Option<Program>,
+    _: *const c_char,
+    _: *const *const c_char,
+    _: *const *const c_char,
+) {
+}
 
 /// Before an exec of the program at `path` that the C library does itself.
 ///
@@ -147,7 +153,11 @@ unsafe fn in_path(file: *const c_char, envp: *const *const c_char) -> Option<Pro
 ///
 /// # Safety
 /// As for `execvpe(3)`.
-unsafe fn in_path_or_loaded(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> Option<Program> {
+unsafe fn in_path_or_loaded(
+    file: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> Option<Program> {
     let mut program = None;
     let run = |path| {
         // SAFETY: the caller's promise, and a path that was found.
@@ -162,7 +172,11 @@ unsafe fn in_path_or_loaded(file: *const c_char, argv: *const *const c_char, env
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn execve(
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
         let mut program = at_path(path, envp);
@@ -178,7 +192,9 @@ pub(super) unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c
     unsafe {
         let mut program = at_path(path, own);
         becomes_loader(&mut program, path, argv, own);
-        executes(program, own, |envp| if envp == own { next::execv(path, argv) } else { next::execve(path, argv, envp) })
+        executes(program, own, |envp| {
+            if envp == own { next::execv(path, argv) } else { next::execve(path, argv, envp) }
+        })
     }
 }
 
@@ -194,15 +210,29 @@ pub(super) unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { executes(in_path_or_loaded(file, argv, envp), envp, |envp| next::execvpe(file, argv, envp)) }
+    unsafe {
+        executes(in_path_or_loaded(file, argv, envp), envp, |envp| next::execvpe(file, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+unsafe extern "C" fn fexecve(
+    fd: c_int,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { executes(Some(Program::of(ptr::null(), fd, envp)), envp, |envp| next::fexecve(fd, argv, envp)) }
+    unsafe {
+        executes(Some(Program::of(ptr::null(), fd, envp)), envp, |envp| {
+            next::fexecve(fd, argv, envp)
+        })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -214,14 +244,23 @@ pub(super) unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { executes(relative(at, path, envp, flags), envp, |envp| next::execveat(at, path, argv, envp, flags)) }
+    unsafe {
+        executes(relative(at, path, envp, flags), envp, |envp| {
+            next::execveat(at, path, argv, envp, flags)
+        })
+    }
 }
 
 /// The program that `execveat` would execute.
 ///
 /// # Safety
 /// As for `execveat(2)`.
-unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, flags: c_int) -> Option<Program> {
+unsafe fn relative(
+    at: c_int,
+    path: *const c_char,
+    envp: *const *const c_char,
+    flags: c_int,
+) -> Option<Program> {
     if path.is_null() {
         return None;
     }
@@ -247,7 +286,11 @@ unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, f
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn spawns<T>(program: Option<Program>, envp: *const *mut c_char, spawn: impl FnOnce(*const *mut c_char) -> T) -> T {
+unsafe fn spawns<T>(
+    program: Option<Program>,
+    envp: *const *mut c_char,
+    spawn: impl FnOnce(*const *mut c_char) -> T,
+) -> T {
     let Some(program) = program.map(Program::itself) else { return spawn(envp) };
     spawning(program);
     // SAFETY: the caller's promise.
@@ -267,7 +310,8 @@ unsafe fn spawns_loader(
 ) -> bool {
     let Some(found) = program.filter(|program| program.is_loaded()) else { return false };
     spawning(found);
-    let start = |loader, envp: *const *const c_char| (spawn(loader, envp.cast()) == 0).then_some(());
+    let start =
+        |loader, envp: *const *const c_char| (spawn(loader, envp.cast()) == 0).then_some(());
     // SAFETY: the caller's promise.
     unsafe { by_loader(program, path, envp.cast(), start) }.is_some()
 }
@@ -290,7 +334,9 @@ unsafe extern "C" fn posix_spawn(
     // SAFETY: the program's own arguments.
     unsafe {
         let mut program = at_path(path, envp.cast());
-        let spawn = |path, envp: *const *mut c_char| next::posix_spawn(pid, path, actions, attributes, argv, envp);
+        let spawn = |path, envp: *const *mut c_char| {
+            next::posix_spawn(pid, path, actions, attributes, argv, envp)
+        };
         if spawns_loader(&mut program, path, envp, spawn) {
             return 0;
         }
@@ -311,7 +357,9 @@ unsafe extern "C" fn posix_spawnp(
     unsafe {
         let mut program = in_path(file, envp.cast());
         let mut spawned = false;
-        let spawn = |path, envp: *const *mut c_char| next::posix_spawn(pid, path, actions, attributes, argv, envp);
+        let spawn = |path, envp: *const *mut c_char| {
+            next::posix_spawn(pid, path, actions, attributes, argv, envp)
+        };
         if program.is_some_and(Program::is_loaded) {
             with_program(file, |path| spawned = spawns_loader(&mut program, path, envp, spawn));
         }
@@ -325,7 +373,11 @@ unsafe extern "C" fn posix_spawnp(
 /// The one place where a spawn says which descriptor its child will have, whatever CLOEXEC says:
 /// nearly always as standard input or output, where a socket is on TCP in any case.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int {
+unsafe extern "C" fn posix_spawn_file_actions_adddup2(
+    actions: *mut posix_spawn_file_actions_t,
+    fd: c_int,
+    new: c_int,
+) -> c_int {
     if !bypass_process() {
         keeping_errno(|| {
             ops::io::offer(fd);

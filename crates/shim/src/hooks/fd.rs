@@ -19,7 +19,8 @@ pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
 fn close_known(fd: c_int) -> c_int {
     cancel::point();
     // In the midst of it a thread that left would leave the socket half closed.
-    let outcome = if bypass_process() { Outcome::Libc } else { cancel::none(|| ops::fd::close(fd)) };
+    let outcome =
+        if bypass_process() { Outcome::Libc } else { cancel::none(|| ops::fd::close(fd)) };
     // SAFETY: takes a number only.
     outcome.or(|| unsafe { next::close(fd) })
 }
@@ -40,7 +41,9 @@ pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn closefrom(low: c_int) {
-    if bypass_process() || ops::fd::close_range(low.max(0).unsigned_abs(), c_uint::MAX, false) == Outcome::Libc {
+    if bypass_process()
+        || ops::fd::close_range(low.max(0).unsigned_abs(), c_uint::MAX, false) == Outcome::Libc
+    {
         // SAFETY: the program's own arguments.
         unsafe { next::closefrom(low) }
     }
@@ -68,7 +71,11 @@ fn stays_open(fd: c_int) {
 /// Before a copy of `old` replaces `new`: unless the kernel will refuse to.
 fn replacing(old: c_int, new: c_int) {
     // SAFETY: takes numbers only.
-    if old != new && new >= 0 && !bypass_process() && unsafe { next::fcntl(old, libc::F_GETFD, ptr::null_mut()) } >= 0 {
+    if old != new
+        && new >= 0
+        && !bypass_process()
+        && unsafe { next::fcntl(old, libc::F_GETFD, ptr::null_mut()) } >= 0
+    {
         ops::fd::replacing(new);
     }
 }
@@ -126,7 +133,13 @@ pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut 
         libc::F_SETFL => {
             // The kernel takes these bits as they are given.
             let flags = argument.addr() as c_int;
-            keeping_errno(|| ops::fd::flags_changed(fd, flags & libc::O_NONBLOCK != 0, flags & libc::O_ASYNC != 0));
+            keeping_errno(|| {
+                ops::fd::flags_changed(
+                    fd,
+                    flags & libc::O_NONBLOCK != 0,
+                    flags & libc::O_ASYNC != 0,
+                )
+            });
             result
         }
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
@@ -198,7 +211,10 @@ pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: Ioctl, argument: *mut 
         if result >= 0 && request == libc::FIONCLEX {
             stays_open(fd);
         }
-        if result >= 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) && !bypass() {
+        if result >= 0
+            && matches!(request, libc::FIONBIO | libc::FIOASYNC | FIOSETOWN | SIOCSPGRP)
+            && !bypass()
+        {
             flags_changed(fd);
         }
         result

@@ -30,7 +30,11 @@ fn piece(buf: *const c_void, n: usize) -> Option<[iovec; 1]> {
 ///
 /// # Safety
 /// `iov` is null or points to `count` pieces.
-pub(super) unsafe fn with_pieces(iov: *const iovec, count: usize, run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcome {
+pub(super) unsafe fn with_pieces(
+    iov: *const iovec,
+    count: usize,
+    run: impl FnOnce(&[iovec], usize) -> Outcome,
+) -> Outcome {
     if count == 0 {
         return run(&[], 0);
     }
@@ -91,7 +95,9 @@ pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int
     match piece(buf, n) {
         // SAFETY: the caller promises `buf` writable for `n` bytes; the piece says no more than
         // that.
-        Some([piece]) if !bypass() => unsafe { ops::io::recv_one(fd, piece.iov_base.cast(), piece.iov_len, flags) },
+        Some([piece]) if !bypass() => unsafe {
+            ops::io::recv_one(fd, piece.iov_base.cast(), piece.iov_len, flags)
+        },
         _ => Outcome::Libc,
     }
 }
@@ -106,7 +112,9 @@ pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_
     match piece(buf, n) {
         // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than
         // that.
-        Some(pieces) if n != 0 && !bypass() => unsafe { ops::io::send_all(fd, &pieces, pieces[0].iov_len, flags) },
+        Some(pieces) if n != 0 && !bypass() => unsafe {
+            ops::io::send_all(fd, &pieces, pieces[0].iov_len, flags)
+        },
         // Nothing to send: only the kernel's checks remain.
         _ => Outcome::Libc,
     }
@@ -122,7 +130,9 @@ unsafe fn receive_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_in
         // SAFETY: the caller promises `count` pieces of writable memory, and `with_pieces` hands on
         // no others.
         Ok(count @ 1..) if !bypass() => unsafe {
-            with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::recv(fd, pieces, flags) })
+            with_pieces(iov, count, |pieces, total| {
+                if total == 0 { Outcome::Libc } else { ops::io::recv(fd, pieces, flags) }
+            })
         },
         _ => Outcome::Libc,
     }
@@ -138,11 +148,9 @@ unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_i
         // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on
         // no others.
         Ok(count @ 1..) if !bypass() => unsafe {
-            with_pieces(
-                iov,
-                count,
-                |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) },
-            )
+            with_pieces(iov, count, |pieces, total| {
+                if total == 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) }
+            })
         },
         _ => Outcome::Libc,
     }
@@ -151,7 +159,8 @@ unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_i
 /// The flags of `recv` that those of `preadv2` amount to on a socket; `None` where the kernel must
 /// judge them.
 fn message_flags(flags: c_int) -> Option<c_int> {
-    const KNOWN: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
+    const KNOWN: c_int =
+        libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
     let wait = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
     (flags & !KNOWN == 0).then_some(wait)
 }
@@ -165,7 +174,13 @@ pub(super) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> i
 /// # Safety
 /// As for `read(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn read_here(fd: c_int, buf: Word, n: Word, _: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn read_here(
+    fd: c_int,
+    buf: Word,
+    n: Word,
+    _: Word,
+    _: Word,
+) -> isize {
     let n = n.addr();
     // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
     // SAFETY: the program's own arguments.
@@ -175,22 +190,39 @@ pub(super) unsafe extern "C" fn read_here(fd: c_int, buf: Word, n: Word, _: Word
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize, room: usize) -> isize {
+pub(super) unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    room: usize,
+) -> isize {
     // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
     // the C library's function ends the program.
-    if n <= room { unsafe { read(fd, buf, n) } } else { unsafe { next::__read_chk(fd, buf, n, room) } }
+    if n <= room {
+        unsafe { read(fd, buf, n) }
+    } else {
+        unsafe { next::__read_chk(fd, buf, n, room) }
+    }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.readv, true, fd, [iov.cast_mut().cast(), int(count), NONE, NONE]) }
+    unsafe {
+        direct::call(&DIRECT.readv, true, fd, [iov.cast_mut().cast(), int(count), NONE, NONE])
+    }
 }
 
 /// # Safety
 /// As for `readv(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn readv_here(fd: c_int, iov: Word, count: Word, _: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn readv_here(
+    fd: c_int,
+    iov: Word,
+    count: Word,
+    _: Word,
+    _: Word,
+) -> isize {
     let (iov, count) = (iov.cast_const().cast::<iovec>(), count.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
@@ -199,7 +231,13 @@ pub(super) unsafe extern "C" fn readv_here(fd: c_int, iov: Word, count: Word, _:
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize {
+pub(super) unsafe extern "C" fn preadv2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> isize {
     let outcome = match message_flags(flags) {
         // SAFETY: the program's own arguments. With an offset of -1 this is `readv`.
         Some(flags) if offset == -1 => unsafe { receive_pieces(fd, iov, count, flags) },
@@ -218,7 +256,13 @@ pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -
 /// # Safety
 /// As for `write(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn write_here(fd: c_int, buf: Word, n: Word, _: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn write_here(
+    fd: c_int,
+    buf: Word,
+    n: Word,
+    _: Word,
+    _: Word,
+) -> isize {
     let n = n.addr();
     // SAFETY: the program's own arguments.
     let outcome = unsafe { transmit(fd, buf, n, 0) };
@@ -229,13 +273,21 @@ pub(super) unsafe extern "C" fn write_here(fd: c_int, buf: Word, n: Word, _: Wor
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.writev, true, fd, [iov.cast_mut().cast(), int(count), NONE, NONE]) }
+    unsafe {
+        direct::call(&DIRECT.writev, true, fd, [iov.cast_mut().cast(), int(count), NONE, NONE])
+    }
 }
 
 /// # Safety
 /// As for `writev(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn writev_here(fd: c_int, iov: Word, count: Word, _: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn writev_here(
+    fd: c_int,
+    iov: Word,
+    count: Word,
+    _: Word,
+    _: Word,
+) -> isize {
     let (iov, count) = (iov.cast_const().cast::<iovec>(), count.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
@@ -244,7 +296,13 @@ pub(super) unsafe extern "C" fn writev_here(fd: c_int, iov: Word, count: Word, _
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize {
+pub(super) unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    iov: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> isize {
     let outcome = match message_flags(flags) {
         // SAFETY: the program's own arguments. With an offset of -1 this is `writev`.
         Some(flags) if offset == -1 => unsafe { transmit_pieces(fd, iov, count, flags) },
@@ -268,13 +326,26 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flag
 #[inline]
 pub(super) unsafe fn received(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.recv, flags & libc::MSG_PEEK == 0, fd, [buf, word(n), int(flags), NONE]) }
+    unsafe {
+        direct::call(
+            &DIRECT.recv,
+            flags & libc::MSG_PEEK == 0,
+            fd,
+            [buf, word(n), int(flags), NONE],
+        )
+    }
 }
 
 /// # Safety
 /// As for `recv(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn recv_here(fd: c_int, buf: Word, n: Word, flags: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn recv_here(
+    fd: c_int,
+    buf: Word,
+    n: Word,
+    flags: Word,
+    _: Word,
+) -> isize {
     let (n, flags) = (n.addr(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive(fd, buf, n, flags) };
@@ -283,14 +354,29 @@ pub(super) unsafe extern "C" fn recv_here(fd: c_int, buf: Word, n: Word, flags: 
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, n: usize, room: usize, flags: c_int) -> isize {
+pub(super) unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    room: usize,
+    flags: c_int,
+) -> isize {
     // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
     // the C library's function ends the program.
-    if n <= room { unsafe { recv(fd, buf, n, flags) } } else { unsafe { next::__recv_chk(fd, buf, n, room, flags) } }
+    if n <= room {
+        unsafe { recv(fd, buf, n, flags) }
+    } else {
+        unsafe { next::__recv_chk(fd, buf, n, room, flags) }
+    }
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+pub(super) unsafe extern "C" fn send(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    flags: c_int,
+) -> isize {
     // SAFETY: the program's own arguments.
     unsafe { sent(fd, buf, n, flags) }
 }
@@ -303,13 +389,26 @@ pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, fl
 #[inline]
 pub(super) unsafe fn sent(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.send, flags & libc::MSG_OOB == 0, fd, [buf.cast_mut(), word(n), int(flags), NONE]) }
+    unsafe {
+        direct::call(
+            &DIRECT.send,
+            flags & libc::MSG_OOB == 0,
+            fd,
+            [buf.cast_mut(), word(n), int(flags), NONE],
+        )
+    }
 }
 
 /// # Safety
 /// As for `send(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn send_here(fd: c_int, buf: Word, n: Word, flags: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn send_here(
+    fd: c_int,
+    buf: Word,
+    n: Word,
+    flags: Word,
+    _: Word,
+) -> isize {
     let (n, flags) = (n.addr(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { transmit(fd, buf, n, flags) };
@@ -318,19 +417,36 @@ pub(super) unsafe extern "C" fn send_here(fd: c_int, buf: Word, n: Word, flags: 
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
+pub(super) unsafe extern "C" fn sendfile(
+    out: c_int,
+    from: c_int,
+    offset: *mut off64_t,
+    count: usize,
+) -> isize {
     let may_go = count <= ops::io::PIECE && fds::is_plain(from);
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.sendfile, may_go, out, [int(from), offset.cast(), word(count), NONE]) }
+    unsafe {
+        direct::call(&DIRECT.sendfile, may_go, out, [int(from), offset.cast(), word(count), NONE])
+    }
 }
 
 /// # Safety
 /// As for `sendfile(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn sendfile_here(out: c_int, from: Word, offset: Word, count: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn sendfile_here(
+    out: c_int,
+    from: Word,
+    offset: Word,
+    count: Word,
+    _: Word,
+) -> isize {
     let (from, offset, count) = (from.addr() as c_int, offset.cast::<off64_t>(), count.addr());
     // SAFETY: the program's own arguments.
-    let outcome = if bypass() { Outcome::Libc } else { cancel::none(|| unsafe { ops::io::sendfile(out, from, offset, count) }) };
+    let outcome = if bypass() {
+        Outcome::Libc
+    } else {
+        cancel::none(|| unsafe { ops::io::sendfile(out, from, offset, count) })
+    };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
 }

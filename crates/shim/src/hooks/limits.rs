@@ -14,11 +14,18 @@ fn concerns(resource: c_int) -> bool {
 ///
 /// # Safety
 /// `limit` is null or points to a limit.
-unsafe fn setting(resource: c_int, limit: *const rlimit64, set: impl FnOnce(*const rlimit64) -> c_int) -> c_int {
+unsafe fn setting(
+    resource: c_int,
+    limit: *const rlimit64,
+    set: impl FnOnce(*const rlimit64) -> c_int,
+) -> c_int {
     let mut present = rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `present` is writable; a limit by the caller's promise.
     let raised = unsafe {
-        if limit.is_null() || !concerns(resource) || next::prlimit64(0, resource, ptr::null(), &raw mut present) < 0 {
+        if limit.is_null()
+            || !concerns(resource)
+            || next::prlimit64(0, resource, ptr::null(), &raw mut present) < 0
+        {
             None
         } else {
             ops::limits::raise(resource, limit.read_unaligned(), present.rlim_max)
@@ -63,14 +70,23 @@ pub(super) unsafe extern "C" fn getrlimit(resource: c_int, limit: *mut rlimit64)
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int {
+pub(super) unsafe extern "C" fn prlimit64(
+    process: pid_t,
+    resource: c_int,
+    new: *const rlimit64,
+    old: *mut rlimit64,
+) -> c_int {
     // SAFETY: the program's own arguments. What was is told as it was before a new limit was noted.
     unsafe {
         if process != 0 && process != libc::getpid() || !concerns(resource) {
             return next::prlimit64(process, resource, new, old);
         }
         let mut before = rlimit64 { rlim_cur: 0, rlim_max: 0 };
-        let read = read(resource, &raw mut before, next::prlimit64(0, resource, ptr::null(), &raw mut before));
+        let read = read(
+            resource,
+            &raw mut before,
+            next::prlimit64(0, resource, ptr::null(), &raw mut before),
+        );
         let result = if read < 0 || new.is_null() { read } else { setrlimit(resource, new) };
         if result >= 0 && !old.is_null() {
             old.write_unaligned(before);

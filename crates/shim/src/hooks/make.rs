@@ -98,7 +98,12 @@ pub(super) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int {
+pub(super) unsafe extern "C" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    ends: *mut c_int,
+) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { made_pair(next::socketpair(domain, kind, protocol, ends), ends, Kind::Socket) }
 }

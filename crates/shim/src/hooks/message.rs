@@ -3,7 +3,10 @@
 //! TCP has no source address and no control data of its own: what a message of an accelerated
 //! socket says of them is what the kernel says for TCP (`net/socket.c`: length 0, and only where
 //! the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
-#![allow(clippy::unnecessary_cast, reason = "lengths that are `usize` with glibc are `int` or `socklen_t` with musl")]
+#![allow(
+    clippy::unnecessary_cast,
+    reason = "lengths that are `usize` with glibc are `int` or `socklen_t` with musl"
+)]
 use super::clock::{now, remaining};
 use super::direct::{self, DIRECT, NONE, int};
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
@@ -22,7 +25,8 @@ const MOST_DESCRIPTORS: usize = 253;
 unsafe fn each_rights(message: *const msghdr, mut each: impl FnMut(&[c_int])) {
     const HEADER: usize = size_of::<cmsghdr>();
     // SAFETY: the caller promises a message.
-    let (control, len) = unsafe { ((*message).msg_control.cast::<u8>(), (*message).msg_controllen as usize) };
+    let (control, len) =
+        unsafe { ((*message).msg_control.cast::<u8>(), (*message).msg_controllen as usize) };
     if control.is_null() {
         return;
     }
@@ -39,7 +43,11 @@ unsafe fn each_rights(message: *const msghdr, mut each: impl FnMut(&[c_int])) {
             let mut fds = [-1; MOST_DESCRIPTORS];
             // SAFETY: `count` whole descriptors lie between this header and its end, and fit the
             // array.
-            unsafe { control.add(at + HEADER).copy_to_nonoverlapping(fds.as_mut_ptr().cast(), count * size_of::<c_int>()) };
+            unsafe {
+                control
+                    .add(at + HEADER)
+                    .copy_to_nonoverlapping(fds.as_mut_ptr().cast(), count * size_of::<c_int>())
+            };
             each(fds.get(..count).unwrap_or_default());
         }
         at = at.saturating_add(whole.next_multiple_of(align_of::<cmsghdr>()));
@@ -86,7 +94,11 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
     let outcome = unsafe {
         with_pieces(header.msg_iov, header.msg_iovlen as usize, |pieces, total| {
             size = total;
-            if total == 0 || flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) }
+            if total == 0 || flags & libc::MSG_FASTOPEN != 0 {
+                Outcome::Libc
+            } else {
+                ops::io::send_all(fd, pieces, total, flags)
+            }
         })
     };
     (outcome, size)
@@ -98,12 +110,18 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
 /// As for `recvmsg(2)`.
 unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
     // SAFETY: not null, so a message by the caller's promise.
-    if bypass() || io::is_nowhere(message) || unsafe { (*message).msg_controllen } != 0 && ops::sock::has_control(fd) {
+    if bypass()
+        || io::is_nowhere(message)
+        || unsafe { (*message).msg_controllen } != 0 && ops::sock::has_control(fd)
+    {
         return Outcome::Libc;
     }
     // SAFETY: as above, and its pieces describe writable memory of the program.
-    let outcome =
-        unsafe { with_pieces((*message).msg_iov, (*message).msg_iovlen as usize, |pieces, _| ops::io::recv(fd, pieces, flags)) };
+    let outcome = unsafe {
+        with_pieces((*message).msg_iov, (*message).msg_iovlen as usize, |pieces, _| {
+            ops::io::recv(fd, pieces, flags)
+        })
+    };
     if matches!(outcome, Outcome::Done(_)) {
         // SAFETY: as above; the kernel writes the same fields.
         unsafe {
@@ -174,13 +192,26 @@ pub(super) unsafe extern "C" fn __recvfrom_chk(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.recvmsg, flags & libc::MSG_PEEK == 0, fd, [message.cast(), int(flags), NONE, NONE]) }
+    unsafe {
+        direct::call(
+            &DIRECT.recvmsg,
+            flags & libc::MSG_PEEK == 0,
+            fd,
+            [message.cast(), int(flags), NONE, NONE],
+        )
+    }
 }
 
 /// # Safety
 /// As for `recvmsg(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn recvmsg_here(fd: c_int, message: Word, flags: Word, _: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn recvmsg_here(
+    fd: c_int,
+    message: Word,
+    flags: Word,
+    _: Word,
+    _: Word,
+) -> isize {
     cancel::point();
     let (message, flags) = (message.cast::<msghdr>(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
@@ -211,7 +242,11 @@ pub(super) unsafe extern "C" fn sendto(
     }
     // TCP ignores an address, except to open a connection with the first bytes.
     // SAFETY: the program's own arguments.
-    let outcome = if flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { unsafe { transmit(fd, buf, n, flags) } };
+    let outcome = if flags & libc::MSG_FASTOPEN != 0 {
+        Outcome::Libc
+    } else {
+        unsafe { transmit(fd, buf, n, flags) }
+    };
     outcome.or(|| {
         // SAFETY: the program's own arguments.
         let sent = unsafe { next::sendto(fd, buf, n, flags, to, len) };
@@ -228,13 +263,26 @@ pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
         // SAFETY: not null, so a message of the program's.
         && unsafe { (*message).msg_controllen } == 0;
     // SAFETY: the program's own arguments.
-    unsafe { direct::call(&DIRECT.sendmsg, may_go, fd, [message.cast_mut().cast(), int(flags), NONE, NONE]) }
+    unsafe {
+        direct::call(
+            &DIRECT.sendmsg,
+            may_go,
+            fd,
+            [message.cast_mut().cast(), int(flags), NONE, NONE],
+        )
+    }
 }
 
 /// # Safety
 /// As for `sendmsg(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn sendmsg_here(fd: c_int, message: Word, flags: Word, _: Word, _: Word) -> isize {
+pub(super) unsafe extern "C" fn sendmsg_here(
+    fd: c_int,
+    message: Word,
+    flags: Word,
+    _: Word,
+    _: Word,
+) -> isize {
     cancel::point();
     let (message, flags) = (message.cast_const().cast::<msghdr>(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
@@ -264,7 +312,12 @@ fn so_far(done: c_uint, result: c_int) -> c_int {
 /// As the kernel's: stops at the first message that fails or goes in part, and an error after the
 /// first message is not told.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
     cancel::point();
     if bypass() || io::is_nowhere(messages) {
         // SAFETY: the program's own arguments.
@@ -334,7 +387,8 @@ pub(super) unsafe extern "C" fn recvmmsg(
     cancel::point();
     // SAFETY: null or the program's own.
     let limit = unsafe { timeout.as_ref() }.copied();
-    let usable = limit.is_none_or(|limit| limit.tv_sec >= 0 && (0..1_000_000_000).contains(&limit.tv_nsec));
+    let usable =
+        limit.is_none_or(|limit| limit.tv_sec >= 0 && (0..1_000_000_000).contains(&limit.tv_nsec));
     if bypass() || io::is_nowhere(messages) || !usable {
         // SAFETY: the program's own arguments.
         return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
@@ -357,7 +411,8 @@ pub(super) unsafe extern "C" fn recvmmsg(
             Outcome::Libc => {
                 let rest_flags = if done == 0 { flags } else { each_flags };
                 // SAFETY: the rest of the program's messages.
-                let received = unsafe { next::recvmmsg(fd, entry, count - done, rest_flags, timeout) };
+                let received =
+                    unsafe { next::recvmmsg(fd, entry, count - done, rest_flags, timeout) };
                 for index in 0..received.max(0).unsigned_abs() as usize {
                     // SAFETY: the kernel filled this one.
                     unsafe { descriptors_came(&raw const (*entry.add(index)).msg_hdr) };

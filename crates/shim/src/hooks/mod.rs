@@ -23,15 +23,25 @@
 //! Where a SAFETY line says "the program's own arguments": the program calls us believing that we
 //! are the function of that name, so its arguments satisfy that function's contract, and they go
 //! there as they came.
-#![allow(clippy::missing_safety_doc, reason = "the contract of each is the manual page of the C function it stands for")]
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a panic would end the program")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the contract of each is the manual page of the C function it stands for"
+)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a panic would end the program"
+)]
 
 #[cfg(not(all(
     target_os = "linux",
     any(target_env = "gnu", target_env = "musl"),
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-compile_error!("the shim knows the calling conventions of x86-64 and aarch64 Linux, and glibc and musl, only");
+compile_error!(
+    "the shim knows the calling conventions of x86-64 and aarch64 Linux, and glibc and musl, only"
+);
 
 mod alias;
 mod cancel;
@@ -96,7 +106,8 @@ pub(crate) fn is_elsewhere() -> bool {
 /// Is this call made by a child that uses this memory with a table of descriptors of its own?
 #[cold]
 fn in_lent_memory() -> bool {
-    strangers().load(Ordering::Relaxed) & NOT_STARTED == 0 && (aside() && vfork::in_child() || own::is_lent())
+    strangers().load(Ordering::Relaxed) & NOT_STARTED == 0
+        && (aside() && vfork::in_child() || own::is_lent())
 }
 
 /// Runs `after`, which must not disturb the program's `errno`.

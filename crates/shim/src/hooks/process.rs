@@ -99,7 +99,17 @@ pub(super) unsafe extern "C" fn clone(
             fork_prepare();
             // SAFETY: the program's own arguments, but for the function: `begin` calls the
             // program's with its argument.
-            let child = unsafe { next::clone(Some(begin), stack, flags, (&raw mut start).cast(), parent_tid, tls, child_tid) };
+            let child = unsafe {
+                next::clone(
+                    Some(begin),
+                    stack,
+                    flags,
+                    (&raw mut start).cast(),
+                    parent_tid,
+                    tls,
+                    child_tid,
+                )
+            };
             fork_parent();
             failed(child < 0);
             child
@@ -186,7 +196,12 @@ unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn forkpty(fd: *mut c_int, name: *mut c_char, termios: *const termios, size: *const winsize) -> pid_t {
+unsafe extern "C" fn forkpty(
+    fd: *mut c_int,
+    name: *mut c_char,
+    termios: *const termios,
+    size: *const winsize,
+) -> pid_t {
     // SAFETY: the program's own arguments.
     let child = unsafe { next::forkpty(fd, name, termios, size) };
     if child == 0 {

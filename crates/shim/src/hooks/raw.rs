@@ -73,7 +73,12 @@ unsafe fn forks(number: c_long, flags: c_long) -> bool {
 ///
 /// # Safety
 /// As for `ppoll(2)`.
-unsafe fn ppoll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *mut timespec, mask: *const sigset_t) -> c_int {
+unsafe fn ppoll(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: *mut timespec,
+    mask: *const sigset_t,
+) -> c_int {
     // SAFETY: null or the program's own.
     let limit = unsafe { timeout.as_ref() }.copied();
     let start = now();
@@ -103,7 +108,9 @@ unsafe fn aside(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
             libc::SYS_dup3 => fd::dup3(int(a), int(b), int(c)).into(),
             libc::SYS_fcntl => fd::fcntl(int(a), int(b), pointer(c)).into(),
             libc::SYS_execve => super::exec::execve(pointer(a), pointer(b), pointer(c)).into(),
-            libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
+            libc::SYS_execveat => {
+                super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into()
+            }
             _ => next::syscall(number, a, b, c, d, e, f),
         }
     }
@@ -135,14 +142,23 @@ pub(crate) unsafe extern "C" fn syscall(
             // The offset is in two words, of which a 64-bit kernel reads the first.
             libc::SYS_preadv2 => io::preadv2(int(a), pointer(b), int(c), d, int(f)) as c_long,
             libc::SYS_pwritev2 => io::pwritev2(int(a), pointer(b), int(c), d, int(f)) as c_long,
-            libc::SYS_recvfrom => message::recvfrom(int(a), pointer(b), size(c), int(d), pointer(e), pointer(f)) as c_long,
+            libc::SYS_recvfrom => {
+                message::recvfrom(int(a), pointer(b), size(c), int(d), pointer(e), pointer(f))
+                    as c_long
+            }
             libc::SYS_recvmsg => message::recvmsg(int(a), pointer(b), int(c)) as c_long,
-            libc::SYS_recvmmsg => message::recvmmsg(int(a), pointer(b), uint(c), int(d), pointer(e)).into(),
-            libc::SYS_sendto => message::sendto(int(a), pointer(b), size(c), int(d), pointer(e), uint(f)) as c_long,
+            libc::SYS_recvmmsg => {
+                message::recvmmsg(int(a), pointer(b), uint(c), int(d), pointer(e)).into()
+            }
+            libc::SYS_sendto => {
+                message::sendto(int(a), pointer(b), size(c), int(d), pointer(e), uint(f)) as c_long
+            }
             libc::SYS_sendmsg => message::sendmsg(int(a), pointer(b), int(c)) as c_long,
             libc::SYS_sendmmsg => message::sendmmsg(int(a), pointer(b), uint(c), int(d)).into(),
             libc::SYS_sendfile => io::sendfile(int(a), int(b), pointer(c), size(d)) as c_long,
-            libc::SYS_splice => io::splice(int(a), pointer(b), int(c), pointer(d), size(e), uint(f)) as c_long,
+            libc::SYS_splice => {
+                io::splice(int(a), pointer(b), int(c), pointer(d), size(e), uint(f)) as c_long
+            }
 
             libc::SYS_close => fd::close(int(a)).into(),
             libc::SYS_close_range => fd::close_range(uint(a), uint(b), int(c)).into(),
@@ -160,26 +176,40 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_accept4 => sock::accept4(int(a), pointer(b), pointer(c), int(d)).into(),
             libc::SYS_connect => sock::connect(int(a), pointer(b), uint(c)).into(),
             libc::SYS_shutdown => sock::shutdown(int(a), int(b)).into(),
-            libc::SYS_getsockopt => sock::getsockopt(int(a), int(b), int(c), pointer(d), pointer(e)).into(),
-            libc::SYS_setsockopt => sock::setsockopt(int(a), int(b), int(c), pointer(d), uint(e)).into(),
+            libc::SYS_getsockopt => {
+                sock::getsockopt(int(a), int(b), int(c), pointer(d), pointer(e)).into()
+            }
+            libc::SYS_setsockopt => {
+                sock::setsockopt(int(a), int(b), int(c), pointer(d), uint(e)).into()
+            }
 
             #[cfg(target_arch = "x86_64")]
             libc::SYS_poll => ready::poll(pointer(a), uint(b).into(), int(c)).into(),
             libc::SYS_ppoll => ppoll(pointer(a), uint(b).into(), pointer(c), pointer(d)).into(),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_select => ready::select(int(a), pointer(b), pointer(c), pointer(d), pointer(e)).into(),
-            libc::SYS_pselect6 => pselect6(int(a), pointer(b), pointer(c), pointer(d), pointer(e), pointer(f)).into(),
+            libc::SYS_select => {
+                ready::select(int(a), pointer(b), pointer(c), pointer(d), pointer(e)).into()
+            }
+            libc::SYS_pselect6 => {
+                pselect6(int(a), pointer(b), pointer(c), pointer(d), pointer(e), pointer(f)).into()
+            }
             libc::SYS_epoll_create1 => ready::epoll_create1(int(a)).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_create => ready::epoll_create(int(a)).into(),
             libc::SYS_epoll_ctl => ready::epoll_ctl(int(a), int(b), int(c), pointer(d)).into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => ready::epoll_wait(int(a), pointer(b), int(c), int(d)).into(),
-            libc::SYS_epoll_pwait => ready::epoll_pwait(int(a), pointer(b), int(c), int(d), pointer(e)).into(),
-            libc::SYS_epoll_pwait2 => ready::epoll_pwait2(int(a), pointer(b), int(c), pointer(d), pointer(e)).into(),
+            libc::SYS_epoll_pwait => {
+                ready::epoll_pwait(int(a), pointer(b), int(c), int(d), pointer(e)).into()
+            }
+            libc::SYS_epoll_pwait2 => {
+                ready::epoll_pwait2(int(a), pointer(b), int(c), pointer(d), pointer(e)).into()
+            }
 
             libc::SYS_execve => super::exec::execve(pointer(a), pointer(b), pointer(c)).into(),
-            libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
+            libc::SYS_execveat => {
+                super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into()
+            }
             libc::SYS_unshare => super::process::unshare(int(a)).into(),
             libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
             number if changes_thread(number) => {
@@ -259,7 +289,16 @@ unsafe fn pselect6(
     let (limit, mask) = unsafe { (timeout.as_ref().copied(), mask.cast::<SizedMask>().as_ref()) };
     let start = now();
     // SAFETY: the caller's promise.
-    let result = unsafe { ready::pselect(nfds, read, write, except, timeout, mask.map_or(ptr::null(), |mask| mask.mask)) };
+    let result = unsafe {
+        ready::pselect(
+            nfds,
+            read,
+            write,
+            except,
+            timeout,
+            mask.map_or(ptr::null(), |mask| mask.mask),
+        )
+    };
     if let Some(limit) = limit {
         // SAFETY: not null, since there is a limit.
         unsafe { *timeout = remaining(limit, start, now()) };

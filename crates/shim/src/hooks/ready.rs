@@ -7,12 +7,16 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timev
 
 /// A timeout in milliseconds; below zero means for ever.
 fn milliseconds(timeout: c_int) -> Option<timespec> {
-    (timeout >= 0).then(|| timespec { tv_sec: (timeout / 1000).into(), tv_nsec: (timeout % 1000 * 1_000_000).into() })
+    (timeout >= 0).then(|| timespec {
+        tv_sec: (timeout / 1000).into(),
+        tv_nsec: (timeout % 1000 * 1_000_000).into(),
+    })
 }
 
 /// Would the kernel take this timeout?
 fn valid(timeout: Option<timespec>) -> bool {
-    timeout.is_none_or(|timeout| timeout.tv_sec >= 0 && (0..1_000_000_000).contains(&timeout.tv_nsec))
+    timeout
+        .is_none_or(|timeout| timeout.tv_sec >= 0 && (0..1_000_000_000).contains(&timeout.tv_nsec))
 }
 
 /// `poll` and its kin.
@@ -20,10 +24,20 @@ fn valid(timeout: Option<timespec>) -> bool {
 /// # Safety
 /// As for `ppoll(2)`.
 #[inline]
-unsafe fn poll_for(fds: *mut pollfd, count: nfds_t, timeout: Option<timespec>, mask: *const sigset_t) -> Outcome<c_int> {
+unsafe fn poll_for(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Outcome<c_int> {
     cancel::point();
     match usize::try_from(count) {
-        Ok(n) if !bypass() && (n == 0 || !fds.is_null()) && n <= c_int::MAX.unsigned_abs() as usize && valid(timeout) => {
+        Ok(n)
+            if !bypass()
+                && (n == 0 || !fds.is_null())
+                && n <= c_int::MAX.unsigned_abs() as usize
+                && valid(timeout) =>
+        {
             // SAFETY: the caller promises `n` entries.
             unsafe { ops::ready::poll(fds, n, timeout, mask) }
         }
@@ -40,7 +54,12 @@ pub(super) unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
+pub(super) unsafe extern "C" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: usize,
+) -> c_int {
     if room / size_of::<pollfd>() >= count as usize {
         // SAFETY: the program's own arguments.
         unsafe { poll(fds, count, timeout) }
@@ -51,7 +70,12 @@ pub(super) unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, time
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+pub(super) unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
     // SAFETY: the program's own arguments; a timeout is null or the program's.
     let outcome = unsafe { poll_for(fds, count, timeout.as_ref().copied(), mask) };
     // SAFETY: the program's own arguments.
@@ -105,7 +129,8 @@ pub(super) unsafe extern "C" fn select(
         Some(Some(limit)) => {
             let start = now();
             // SAFETY: the program's own arguments.
-            let outcome = unsafe { ops::ready::select(nfds, read, write, except, Some(limit), ptr::null()) };
+            let outcome =
+                unsafe { ops::ready::select(nfds, read, write, except, Some(limit), ptr::null()) };
             if outcome != Outcome::Libc {
                 let left = remaining(limit, start, now());
                 // SAFETY: not null, since there is a limit. Linux tells what is left of it, also
@@ -162,9 +187,18 @@ pub(super) unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub(super) unsafe extern "C" fn epoll_ctl(
+    epfd: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
     // SAFETY: the program's own arguments.
-    let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::ready::epoll_ctl(epfd, op, fd, event) } };
+    let outcome = if bypass() {
+        Outcome::Libc
+    } else {
+        unsafe { ops::ready::epoll_ctl(epfd, op, fd, event) }
+    };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::epoll_ctl(epfd, op, fd, event) })
 }
@@ -190,15 +224,22 @@ unsafe fn wait_for(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn epoll_wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: c_int,
+) -> c_int {
     cancel::point();
     let limit = milliseconds(timeout);
     // SAFETY: the program's own arguments.
     let ask = || unsafe { next::epoll_wait(epfd, events, max, timeout) };
     // SAFETY: the program's own arguments.
-    let still = if bypass() { None } else { unsafe { sets::wait_still(epfd, events, max, limit, ask) } };
+    let still =
+        if bypass() { None } else { unsafe { sets::wait_still(epfd, events, max, limit, ask) } };
     // SAFETY: the program's own arguments.
-    let outcome = still.unwrap_or_else(|| unsafe { wait_for(epfd, events, max, limit, ptr::null()) });
+    let outcome =
+        still.unwrap_or_else(|| unsafe { wait_for(epfd, events, max, limit, ptr::null()) });
     outcome.or(ask)
 }
 

@@ -14,13 +14,22 @@ fn accepted(listener: c_int, fd: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     // SAFETY: the program's own arguments.
     accepted(fd, unsafe { next::accept(fd, address, len) })
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the program's own arguments.
     accepted(fd, unsafe { next::accept4(fd, address, len, flags) })
 }
@@ -39,7 +48,11 @@ unsafe fn disconnects(address: *const sockaddr, len: socklen_t) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn connect(
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
     if bypass_process() {
         // SAFETY: the program's own arguments.
         return unsafe { next::connect(fd, address, len) };
@@ -66,7 +79,13 @@ pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
     if !bypass() {
         ops::sock::reading_option(fd, level, name);
     }
@@ -80,10 +99,17 @@ pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int,
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
     let arguments = [int(level), int(name), value.cast_mut(), word(len as usize)];
     // SAFETY: the program's own arguments.
-    let result = unsafe { direct::call(&DIRECT.setsockopt, ops::sock::is_cork(level, name), fd, arguments) };
+    let result =
+        unsafe { direct::call(&DIRECT.setsockopt, ops::sock::is_cork(level, name), fd, arguments) };
     // An int, whatever is in the upper half.
     result as c_int
 }
@@ -91,7 +117,13 @@ pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int,
 /// # Safety
 /// As for `setsockopt(2)`.
 #[inline(never)]
-pub(super) unsafe extern "C" fn setsockopt_here(fd: c_int, level: Word, name: Word, value: Word, len: Word) -> isize {
+pub(super) unsafe extern "C" fn setsockopt_here(
+    fd: c_int,
+    level: Word,
+    name: Word,
+    value: Word,
+    len: Word,
+) -> isize {
     let (level, name, len) = (level.addr() as c_int, name.addr() as c_int, len.addr() as socklen_t);
     let value = value.cast_const();
     let ours = ops::sock::is_of_interest(level, name) && !bypass_process();

@@ -44,7 +44,11 @@ pub(super) unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+unsafe extern "C" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    file: *mut FILE,
+) -> *mut FILE {
     // SAFETY: the program's own arguments.
     unsafe {
         closing(file);
@@ -53,7 +57,11 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, file: *mu
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+unsafe extern "C" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    file: *mut FILE,
+) -> *mut FILE {
     // SAFETY: the program's own arguments.
     unsafe {
         closing(file);
@@ -71,7 +79,12 @@ unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
     unseen(fd);
     // SAFETY: the program's own arguments.
     unsafe { next::__vdprintf_chk(fd, flag, format, arguments) }
@@ -105,7 +118,12 @@ unsafe extern "C" fn aio_write(request: *mut aiocb) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+unsafe extern "C" fn lio_listio(
+    mode: c_int,
+    list: *const *mut aiocb,
+    count: c_int,
+    event: *mut sigevent,
+) -> c_int {
     if !list.is_null() {
         for index in 0..count.max(0).unsigned_abs() as usize {
             // SAFETY: the program's list has `count` entries, each null or a request.
@@ -130,7 +148,12 @@ unsafe extern "C" fn aio_write64(request: *mut aiocb) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+unsafe extern "C" fn lio_listio64(
+    mode: c_int,
+    list: *const *mut aiocb,
+    count: c_int,
+    event: *mut sigevent,
+) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { lio_listio(mode, list, count, event) }
 }

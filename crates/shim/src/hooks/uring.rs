@@ -77,10 +77,13 @@ fn is_known() -> bool {
     const NEWEST: (c_int, c_int) = (2, 12);
     let number = |name: &CStr| {
         // SAFETY: both are functions without arguments that return an int, since liburing 2.4.
-        find(name).map(|found| unsafe { core::mem::transmute::<NonNull<c_void>, extern "C" fn() -> c_int>(found)() })
+        find(name).map(|found| unsafe {
+            core::mem::transmute::<NonNull<c_void>, extern "C" fn() -> c_int>(found)()
+        })
     };
     let version = number(c"io_uring_major_version").zip(number(c"io_uring_minor_version"));
-    library(c"liburing.so.1").is_none() && version.is_none_or(|version| version.0 == 2 && version <= NEWEST)
+    library(c"liburing.so.1").is_none()
+        && version.is_none_or(|version| version.0 == 2 && version <= NEWEST)
 }
 
 /// Calls liburing's function `$name`, which is remembered once it is found.
@@ -182,7 +185,13 @@ submits! {
 
 /// liburing's wrappers of the system call, which name a descriptor.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn io_uring_enter(fd: c_uint, submit: c_uint, wait: c_uint, flags: c_uint, signals: *mut c_void) -> c_int {
+unsafe extern "C" fn io_uring_enter(
+    fd: c_uint,
+    submit: c_uint,
+    wait: c_uint,
+    flags: c_uint,
+    signals: *mut c_void,
+) -> c_int {
     used();
     liburing!(io_uring_enter(fd: c_uint, submit: c_uint, wait: c_uint, flags: c_uint, signals: *mut c_void))
 }
@@ -221,7 +230,12 @@ gives_files! {
 
 /// liburing's wrapper of the system call.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn io_uring_register(fd: c_uint, operation: c_uint, argument: *const c_void, count: c_uint) -> c_int {
+unsafe extern "C" fn io_uring_register(
+    fd: c_uint,
+    operation: c_uint,
+    argument: *const c_void,
+    count: c_uint,
+) -> c_int {
     registering(operation);
     liburing!(io_uring_register(fd: c_uint, operation: c_uint, argument: *const c_void, count: c_uint))
 }

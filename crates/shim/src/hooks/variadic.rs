@@ -27,7 +27,13 @@ impl Arguments {
     unsafe fn at(&self, index: usize) -> *mut c_void {
         // SAFETY: the trampoline saved the registers in order, and the caller left the others on
         // the stack, a word each.
-        unsafe { if index < IN_REGISTERS { self.registers.add(index).read() } else { self.stack.add(index - IN_REGISTERS).read() } }
+        unsafe {
+            if index < IN_REGISTERS {
+                self.registers.add(index).read()
+            } else {
+                self.stack.add(index - IN_REGISTERS).read()
+            }
+        }
     }
 }
 
@@ -226,7 +232,10 @@ unsafe fn program_with_environment(arguments: &Arguments) -> Next {
     let mut list = [core::ptr::null(); LIST_MAX];
     // SAFETY: the first is the path, then the list, and the environment follows.
     unsafe {
-        let (path, envp) = (arguments.at(0).cast::<c_char>(), arguments.at(behind(arguments)).cast::<*const c_char>());
+        let (path, envp) = (
+            arguments.at(0).cast::<c_char>(),
+            arguments.at(behind(arguments)).cast::<*const c_char>(),
+        );
         if !take(arguments, &mut list) {
             exec::begins(path, envp);
             return Next::Library;
@@ -252,7 +261,8 @@ unsafe fn printing(arguments: &Arguments) -> Next {
 unsafe fn controlling(arguments: &Arguments) -> Next {
     // SAFETY: it has at most five arguments; those that were not passed are whatever the registers
     // hold, which the kernel does not look at.
-    let [option, a, b, c, d] = [0, 1, 2, 3, 4].map(|index| unsafe { arguments.at(index) }.addr() as c_ulong);
+    let [option, a, b, c, d] =
+        [0, 1, 2, 3, 4].map(|index| unsafe { arguments.at(index) }.addr() as c_ulong);
     // What it is to do is an int in the low half of its register.
     let option = option as c_int;
     if bypass() {

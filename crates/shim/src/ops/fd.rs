@@ -27,9 +27,15 @@ impl Kind {
     pub fn of_socket(domain: c_int, kind: c_int, protocol: c_int) -> Self {
         let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
         match domain {
-            libc::AF_INET | libc::AF_INET6 if stream && matches!(protocol, 0 | libc::IPPROTO_TCP) => Self::Tcp,
+            libc::AF_INET | libc::AF_INET6
+                if stream && matches!(protocol, 0 | libc::IPPROTO_TCP) =>
+            {
+                Self::Tcp
+            }
             // What it accepts may be TCP: it is looked at when it is used.
-            libc::AF_INET | libc::AF_INET6 if stream && protocol == libc::IPPROTO_MPTCP => Self::Socket,
+            libc::AF_INET | libc::AF_INET6 if stream && protocol == libc::IPPROTO_MPTCP => {
+                Self::Socket
+            }
             libc::AF_INET | libc::AF_INET6 | libc::AF_UNIX | libc::AF_NETLINK => Self::Other,
             _ => Self::Socket,
         }
@@ -121,7 +127,9 @@ pub fn is_inside(fd: c_int) -> bool {
 /// what it sees of a program that ended.
 #[cold]
 fn forsake(fd: c_int, slot: u32) {
-    let Some(endpoint) = runtime::endpoint(fd, slot).filter(|endpoint| fds::count(slot) == 1 && endpoint.slot().is_alone()) else {
+    let Some(endpoint) = runtime::endpoint(fd, slot)
+        .filter(|endpoint| fds::count(slot) == 1 && endpoint.slot().is_alone())
+    else {
         return;
     };
     sets::forsake(fd);
@@ -132,7 +140,9 @@ fn forsake(fd: c_int, slot: u32) {
 
 fn close_endpoint(fd: c_int) -> Outcome<c_int> {
     let _change = fds::change();
-    let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::take(fd) else { return Outcome::Libc };
+    let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::take(fd) else {
+        return Outcome::Libc;
+    };
     let last = release(fd, slot);
     // SAFETY: the program's own call.
     let closed = unsafe { next::close(fd) };
@@ -181,7 +191,10 @@ pub fn close_range(first: u32, last: u32, cloexec: bool) -> Outcome<c_int> {
     }
     // What is left between the shim's own, piece by piece.
     let mut from = first;
-    for own in fds::all().filter(|(fd, entry)| *entry == Entry::Own && inside(*fd)).map(|(fd, _)| fd.unsigned_abs()) {
+    for own in fds::all()
+        .filter(|(fd, entry)| *entry == Entry::Own && inside(*fd))
+        .map(|(fd, _)| fd.unsigned_abs())
+    {
         if own > from && !range(from, own - 1, cloexec) {
             return Outcome::Failed(libc::ENOSYS);
         }
@@ -197,7 +210,10 @@ fn range(first: u32, last: u32, cloexec: bool) -> bool {
     const CLOEXEC: usize = 4;
     // SAFETY: no memory is passed.
     let done = unsafe {
-        sys::raw(syscalls::Sysno::close_range, [first as usize, last as usize, if cloexec { CLOEXEC } else { 0 }, 0, 0, 0])
+        sys::raw(
+            syscalls::Sysno::close_range,
+            [first as usize, last as usize, if cloexec { CLOEXEC } else { 0 }, 0, 0, 0],
+        )
     };
     done.is_ok()
 }
@@ -282,7 +298,9 @@ pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
 /// `ioctl(FIONREAD)`/`SIOCINQ` and `SIOCOUTQ`/`TIOCOUTQ` on an accelerated socket: the number to
 /// store; `Libc` for anything else.
 pub fn ioctl_count(fd: c_int, request: libc::Ioctl) -> Outcome<c_int> {
-    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else {
+        return Outcome::Libc;
+    };
     let bytes = match request {
         libc::FIONREAD => readable_bytes(endpoint),
         libc::TIOCOUTQ => endpoint.unread_bytes(),
@@ -311,7 +329,9 @@ fn readable_bytes(endpoint: Endpoint<'static>) -> u64 {
 /// `ioctl(SIOCATMARK)`: the answer while a ring's bytes come before the mark; `Libc` where the
 /// kernel knows.
 pub fn at_mark(fd: c_int) -> Outcome<c_int> {
-    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else {
+        return Outcome::Libc;
+    };
     // Urgent data goes over TCP, behind a switch that the kernel's position knows nothing of.
     let _ = endpoint.tidy();
     if endpoint.rx_in_ring() { Outcome::Done(0) } else { Outcome::Libc }

@@ -42,7 +42,9 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
     if endpoint.waits_in_vain() {
         return;
     }
-    if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
+    if slot.stage() != Stage::Candidate
+        || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after
+    {
         if slot.stage() == Stage::Candidate {
             if crate::service::is_missing(endpoint.attachment) {
                 return ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);

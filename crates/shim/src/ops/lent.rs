@@ -16,7 +16,9 @@ use std::sync::atomic::Ordering;
 
 /// In such a child: `fd`, in its own table, will be open in another program.
 pub fn kept(fd: c_int) {
-    let (Some(attachment), Ok(cookie)) = (runtime::attachment(), kernel::cookie(fd)) else { return };
+    let (Some(attachment), Ok(cookie)) = (runtime::attachment(), kernel::cookie(fd)) else {
+        return;
+    };
     let is_same = |slot: u32| attachment.ledger.slot(slot).cookie.load(Ordering::Relaxed) == cookie;
     for (known, entry) in fds::all() {
         match entry {

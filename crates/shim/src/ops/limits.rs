@@ -38,7 +38,10 @@ fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
     match resource {
         SPACE => {
             let attachment = runtime::attachment()?;
-            Some((attachment.node.joined().segment.len() + attachment.pairs.bytes() + BESIDE, space))
+            Some((
+                attachment.node.joined().segment.len() + attachment.pairs.bytes() + BESIDE,
+                space,
+            ))
         }
         DATA => runtime::attachment().map(|_| (PRIVATE, private)),
         _ => None,
@@ -51,7 +54,13 @@ fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
 pub fn raise(resource: c_int, limit: rlimit64, hard: u64) -> Option<rlimit64> {
     let (share, _) = share(resource)?;
     // A hard limit that is finite can be raised by nobody but root.
-    let more = |value: u64| if value == libc::RLIM64_INFINITY { value } else { value.saturating_add(share).min(hard.max(value)) };
+    let more = |value: u64| {
+        if value == libc::RLIM64_INFINITY {
+            value
+        } else {
+            value.saturating_add(share).min(hard.max(value))
+        }
+    };
     Some(rlimit64 { rlim_cur: more(limit.rlim_cur), rlim_max: more(limit.rlim_max) })
 }
 

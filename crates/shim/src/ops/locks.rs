@@ -35,7 +35,9 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
         .lines()
         .filter_map(lockable)
         .flat_map(|map| {
-            ours.iter().fold(vec![map], |pieces, ours| pieces.into_iter().flat_map(|piece| without(piece, ours)).collect())
+            ours.iter().fold(vec![map], |pieces, ours| {
+                pieces.into_iter().flat_map(|piece| without(piece, ours)).collect()
+            })
         })
         .collect();
     if maps.is_empty() {
@@ -92,7 +94,8 @@ fn reserve_of(maps: &str, address: usize) -> Option<Range<usize>> {
 
 /// What is left of a piece: the kernel joins private maps that lie side by side, whoever made them.
 fn without(piece: Range<usize>, ours: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (before, behind) = (piece.start..piece.end.min(ours.start), piece.start.max(ours.end)..piece.end);
+    let (before, behind) =
+        (piece.start..piece.end.min(ours.start), piece.start.max(ours.end)..piece.end);
     [before, behind].into_iter().filter(|piece| !piece.is_empty())
 }
 
@@ -101,7 +104,9 @@ fn may_lock_anything() -> bool {
     let header = [0x2008_0522u32, 0];
     let mut sets = [0u32; 6];
     // SAFETY: both have the kernel's shape.
-    let asked = unsafe { sys::raw(Sysno::capget, [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    let asked = unsafe {
+        sys::raw(Sysno::capget, [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0])
+    };
     asked.is_ok() && sets[0] >> CAP_IPC_LOCK & 1 == 1
 }
 
@@ -111,7 +116,9 @@ mod tests {
 
     #[test]
     fn a_piece_without_ours() {
-        let left = |piece, ours: Range<usize>| without(piece, &ours).map(|left| (left.start, left.end)).collect::<Vec<_>>();
+        let left = |piece, ours: Range<usize>| {
+            without(piece, &ours).map(|left| (left.start, left.end)).collect::<Vec<_>>()
+        };
         assert_eq!(left(10..20, 30..40), [(10, 20)]);
         assert_eq!(left(10..20, 0..5), [(10, 20)]);
         assert_eq!(left(10..20, 12..15), [(10, 12), (15, 20)]);
@@ -122,7 +129,8 @@ mod tests {
 
     #[test]
     fn the_reserve_of_a_heap() {
-        let maps = "1000-3000 rw-p 0 00:00 0 [heap]\n8000-9000 rw-p 0 00:00 0\n9000-f000 ---p 0 00:00 0\n";
+        let maps =
+            "1000-3000 rw-p 0 00:00 0 [heap]\n8000-9000 rw-p 0 00:00 0\n9000-f000 ---p 0 00:00 0\n";
         assert_eq!(reserve_of(maps, 0x8010), Some(0x9000..0xf000));
         assert_eq!(reserve_of(maps, 0x1010), None, "what lies behind is not next to it");
         assert_eq!(reserve_of(maps, 0x9010), None);
@@ -133,7 +141,10 @@ mod tests {
     fn lines_of_maps() {
         assert_eq!(lockable("1000-3000 rw-p 00000000 00:00 0   [heap]"), Some(0x1000..0x3000));
         assert_eq!(lockable("1000-3000 ---p 00000000 00:00 0"), Some(0x1000..0x3000));
-        assert_eq!(lockable("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]"), None);
+        assert_eq!(
+            lockable("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]"),
+            None
+        );
         assert_eq!(lockable(""), None);
     }
 }

@@ -21,7 +21,9 @@ pub fn finish_all() {
     }
     let end = sys::monotonic_ns() + 2_000_000_000;
     for (fd, entry) in fds::all() {
-        if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
+        if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) =
+            (entry, runtime::known(fd))
+        {
             let slot = endpoint.slot();
             let alone = slot.forking.load(Ordering::SeqCst) == 0 && !runtime::others_live(endpoint);
             let now = sys::monotonic_ns();
@@ -199,7 +201,9 @@ fn hand_over_inherited() {
 /// `for_good`: this process becomes that program.
 fn hand_over_pairs(for_good: bool) {
     for (fd, _) in surviving() {
-        let Some(endpoint) = runtime::known(fd).filter(|endpoint| endpoint.comes_to_pair()) else { continue };
+        let Some(endpoint) = runtime::known(fd).filter(|endpoint| endpoint.comes_to_pair()) else {
+            continue;
+        };
         if for_good && !runtime::others_live(endpoint) {
             // Nobody is left who could read what stays in a ring: such a connection is reset.
             super::io::hand_over(fd);
@@ -272,7 +276,9 @@ pub fn hand_over_all(reason: Reason) {
             _ => None,
         };
         match endpoint {
-            Some(endpoint) if endpoint.slot().stage() == Stage::Active => super::io::hand_over_for(fd, reason),
+            Some(endpoint) if endpoint.slot().stage() == Stage::Active => {
+                super::io::hand_over_for(fd, reason)
+            }
             Some(endpoint) => hand_over::hold(endpoint, reason),
             None => {}
         }

@@ -35,7 +35,10 @@ impl Program {
         let library = file_of_library(list, &mut room);
         // SAFETY: a terminated string by the caller's promise.
         let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
-        let finding = path.map_or_else(|| ginnel_preload::look_at(fd, library), |path| ginnel_preload::look(path, library));
+        let finding = path.map_or_else(
+            || ginnel_preload::look_at(fd, library),
+            |path| ginnel_preload::look(path, library),
+        );
         let found = finding.map(|finding| finding.why);
         #[cfg(target_arch = "x86_64")]
         let loader = found == Some(Unreachable::StaticGo)
@@ -68,7 +71,9 @@ impl Program {
 
     /// Says why it does not have it, to whoever asked (`GINNEL_VERBOSE`).
     pub(super) fn explain(self, attachment: &Attachment) {
-        if let (true, Some(why)) = (attachment.settings.verbose, self.found.filter(|_| !self.keeps_shim())) {
+        if let (true, Some(why)) =
+            (attachment.settings.verbose, self.found.filter(|_| !self.keeps_shim()))
+        {
             runtime::say(true, &format!("the program that starts next {why}: it stays on TCP"));
         }
     }
@@ -86,9 +91,12 @@ impl Program {
 unsafe fn strings<'a>(envp: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
     let none = envp.is_null();
     // SAFETY: the caller's promise; nothing behind the null pointer is read.
-    let places = (0..).take_while(move |_| !none).map(move |index| unsafe { envp.add(index).read() });
+    let places =
+        (0..).take_while(move |_| !none).map(move |index| unsafe { envp.add(index).read() });
     // SAFETY: the caller's promise.
-    places.take_while(|place| !place.is_null()).map(|place| unsafe { CStr::from_ptr(place) }.to_bytes())
+    places
+        .take_while(|place| !place.is_null())
+        .map(|place| unsafe { CStr::from_ptr(place) }.to_bytes())
 }
 
 /// The preloads in an environment, if this library is among them: which variable it is, and what it
@@ -99,7 +107,8 @@ unsafe fn strings<'a>(envp: *const *const c_char) -> impl Iterator<Item = &'a [u
 pub unsafe fn preload<'a>(envp: *const *const c_char) -> Option<(usize, &'a [u8])> {
     // SAFETY: the caller's promise.
     let strings = unsafe { strings(envp) }.enumerate();
-    let lists = strings.filter_map(|(index, string)| Some((index, string.strip_prefix(b"LD_PRELOAD=")?)));
+    let lists =
+        strings.filter_map(|(index, string)| Some((index, string.strip_prefix(b"LD_PRELOAD=")?)));
     lists.filter(|(_, list)| is_named(list)).last()
 }
 

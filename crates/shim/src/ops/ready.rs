@@ -22,7 +22,12 @@ const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 ///
 /// # Safety
 /// `event` is null or points to an event.
-pub unsafe fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Outcome<c_int> {
+pub unsafe fn epoll_ctl(
+    epfd: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> Outcome<c_int> {
     recover(epfd);
     match fds::get(epfd) {
         // SAFETY: the caller's promise.
@@ -46,7 +51,9 @@ pub unsafe fn epoll_wait(
     let Some(set) = sets::number_of(epfd) else { return Outcome::Libc };
     match usize::try_from(max) {
         // SAFETY: the caller's promise.
-        Ok(max @ 1..) if !events.is_null() => unsafe { sets::wait(set, epfd, events, max, timeout, mask) },
+        Ok(max @ 1..) if !events.is_null() => unsafe {
+            sets::wait(set, epfd, events, max, timeout, mask)
+        },
         _ => Outcome::Libc,
     }
 }
@@ -86,7 +93,12 @@ fn special(fd: c_int) -> Option<Special> {
 ///
 /// # Safety
 /// `fds` points to `n` pollfds.
-pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: *const sigset_t) -> Outcome<c_int> {
+pub unsafe fn poll(
+    fds: *mut pollfd,
+    n: usize,
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Outcome<c_int> {
     if n == 0 || fds.is_null() || runtime::attachment().is_none() {
         return Outcome::Libc;
     }
@@ -104,7 +116,11 @@ pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: 
 
 /// # Safety
 /// `mask` is null or a signal mask.
-unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
+unsafe fn poll_special(
+    wanted: &mut [pollfd],
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Result<usize, i32> {
     let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
     let end = if at_once { None } else { deadline::after(timeout) };
     let mut asked = Few::new();
@@ -142,7 +158,9 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
 
 fn together(wanted: &[pollfd]) -> bool {
     wanted.iter().filter_map(|entry| special(entry.fd)).all(|special| match special {
-        Special::Socket(endpoint) if endpoint.slot().stage() == Stage::Active => spin::together(endpoint),
+        Special::Socket(endpoint) if endpoint.slot().stage() == Stage::Active => {
+            spin::together(endpoint)
+        }
         _ => false,
     })
 }
@@ -164,13 +182,22 @@ fn shared_memory(endpoint: Endpoint<'_>, events: i16) -> i16 {
 /// Fills in every `revents`. Returns how many are not empty.
 fn look(wanted: &mut [pollfd], asked: &mut Few<pollfd>) -> Result<usize, i32> {
     asked.clear();
-    asked.extend(wanted.iter().map(|entry| pollfd { fd: entry.fd, events: entry.events, revents: 0 }));
+    asked.extend(wanted.iter().map(|entry| pollfd {
+        fd: entry.fd,
+        events: entry.events,
+        revents: 0,
+    }));
     for set in wanted.iter().filter_map(|entry| sets::index_of(entry.fd)) {
         sets::tell_set(set);
     }
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `asked` is ours; the kernel may write the remaining time into our copy.
-    unsafe { sys::raw(syscalls::Sysno::ppoll, [asked.as_mut_ptr() as usize, asked.len(), &raw const now as usize, 0, 8, 0]) }?;
+    unsafe {
+        sys::raw(
+            syscalls::Sysno::ppoll,
+            [asked.as_mut_ptr() as usize, asked.len(), &raw const now as usize, 0, 8, 0],
+        )
+    }?;
     let mut count = 0;
     for (entry, kernel) in wanted.iter_mut().zip(asked.iter()) {
         entry.revents = judge(entry.fd, entry.events, kernel.revents);
@@ -228,7 +255,8 @@ unsafe fn sleep(
 ) -> Result<Slept, i32> {
     // The kernel takes no more entries than the process may have descriptors: then without a FIFO
     // of ours beside the program's.
-    let waiter = if wanted.len() + LINES < most_entries() { pool::borrow(attachment) } else { None };
+    let waiter =
+        if wanted.len() + LINES < most_entries() { pool::borrow(attachment) } else { None };
     let mut lines: Few<pool::Line> = Few::new();
     let mut quiet = true;
     let mut limit = deadline::remaining(end);
@@ -237,7 +265,9 @@ unsafe fn sleep(
     for entry in wanted {
         let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
         match special(entry.fd) {
-            Some(Special::Socket(endpoint)) if matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active) => {
+            Some(Special::Socket(endpoint))
+                if matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active) =>
+            {
                 let want = wish(endpoint, waiter.as_ref(), &mut lines);
                 if entry.events & IN != 0 {
                     // Also while TCP carries: another who sleeps there may throw away the token by
@@ -246,7 +276,10 @@ unsafe fn sleep(
                     quiet &= endpoint.arm_data(want).is_some();
                     armed.push((endpoint, want, false));
                 }
-                if entry.events & OUT != 0 && endpoint.slot().stage() == Stage::Active && endpoint.tx_in_ring() {
+                if entry.events & OUT != 0
+                    && endpoint.slot().stage() == Stage::Active
+                    && endpoint.tx_in_ring()
+                {
                     kernel.events &= !OUT;
                     match endpoint.arm_space(want) {
                         Some(now) => {
@@ -283,21 +316,24 @@ unsafe fn sleep(
         asked.extend(beside.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
     }
     let news = || {
-        armed.iter().any(|(endpoint, _, space)| shared_memory(*endpoint, if *space { OUT } else { IN }) != 0)
-            || waiter.as_ref().is_some_and(Borrowed::any)
+        armed.iter().any(|(endpoint, _, space)| {
+            shared_memory(*endpoint, if *space { OUT } else { IN }) != 0
+        }) || waiter.as_ref().is_some_and(Borrowed::any)
             || lines.iter().any(pool::Line::any)
     };
     let mut got = Ok(1);
     if quiet && !news() {
         let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: `asked` is ours; a cancellation point, as the program's own call.
-        let n = unsafe { next::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        let n =
+            unsafe { next::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
         got = if n < 0 { Err(next::errno()) } else { Ok(n) };
     }
     let told = |place: usize| asked.get(wanted.len() + place).map_or(0, |beside| beside.revents);
     for (line, place) in lines.iter().zip(1..) {
         let has_news = |(endpoint, _, space): &(Endpoint<'static>, Want, bool)| {
-            line.is_of(endpoint.joined()) && shared_memory(*endpoint, if *space { OUT } else { IN }) != 0
+            line.is_of(endpoint.joined())
+                && shared_memory(*endpoint, if *space { OUT } else { IN }) != 0
         };
         line.awake(told(place), armed.iter().any(has_news));
     }
@@ -334,7 +370,11 @@ fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
 /// How many pairs' lines one call takes at most.
 const LINES: usize = 16;
 
-fn wish(endpoint: Endpoint<'static>, waiter: Option<&Borrowed>, lines: &mut Few<pool::Line>) -> Want {
+fn wish(
+    endpoint: Endpoint<'static>,
+    waiter: Option<&Borrowed>,
+    lines: &mut Few<pool::Line>,
+) -> Want {
     let registered = sets::registered(endpoint.index());
     let shared = registered || endpoint.wakes_by_token();
     match waiter {

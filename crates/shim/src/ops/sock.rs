@@ -54,7 +54,9 @@ pub fn disconnecting(fd: c_int) {
     match fds::get(fd) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
             if let Some(endpoint) = runtime::known(fd) {
-                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED) || endpoint.does_not_count() && cork::is_set(fd) {
+                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED)
+                    || endpoint.does_not_count() && cork::is_set(fd)
+                {
                     options::note_corked();
                 }
                 endpoint.disconnect();
@@ -79,7 +81,9 @@ pub fn disconnecting(fd: c_int) {
 
 /// `shutdown(2)`; with `Done`/`Failed` the kernel's shutdown has been made.
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
-    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else {
+        return Outcome::Libc;
+    };
     let (inside, slot) = (super::fd::is_inside(fd), endpoint.slot());
     let ended = match how {
         libc::SHUT_RDWR => true,
@@ -117,16 +121,31 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
 #[must_use]
 pub fn is_of_interest(level: c_int, name: c_int) -> bool {
     match level {
-        libc::IPPROTO_TCP => name != libc::TCP_NODELAY && name != libc::TCP_DEFER_ACCEPT && name != libc::TCP_QUICKACK,
-        libc::SOL_SOCKET => name != libc::SO_REUSEADDR && name != libc::SO_REUSEPORT && name != libc::SO_LINGER,
+        libc::IPPROTO_TCP => {
+            name != libc::TCP_NODELAY
+                && name != libc::TCP_DEFER_ACCEPT
+                && name != libc::TCP_QUICKACK
+        }
+        libc::SOL_SOCKET => {
+            name != libc::SO_REUSEADDR && name != libc::SO_REUSEPORT && name != libc::SO_LINGER
+        }
         _ => false,
     }
 }
 
 /// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP,
 /// SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
-pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_void, _len: socklen_t) {
-    if !is_cork(level, name) && options::is_unfit_option(level, name) && runtime::classify(fd).is_tcp() {
+pub fn setting_option(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    _value: *const c_void,
+    _len: socklen_t,
+) {
+    if !is_cork(level, name)
+        && options::is_unfit_option(level, name)
+        && runtime::classify(fd).is_tcp()
+    {
         options::note_unfit();
         if options::changes_the_stream(level, name) {
             super::io::hand_over_for(fd, Reason::Option);
@@ -139,7 +158,8 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
 /// Before `getsockopt`: one option is a receive.
 pub fn reading_option(fd: c_int, level: c_int, name: c_int) {
     const TCP_ZEROCOPY_RECEIVE: c_int = 35;
-    if (level, name) == (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) && runtime::classify(fd).is_tcp() {
+    if (level, name) == (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) && runtime::classify(fd).is_tcp()
+    {
         super::io::hand_over_for(fd, Reason::Option);
     }
 }
@@ -150,7 +170,8 @@ pub fn has_control(fd: c_int) -> bool {
     runtime::known(fd).is_some_and(|endpoint| {
         let slot = endpoint.slot();
         let stage = slot.stage();
-        stage == Stage::Plain || slot.has(flag::HOLD) && (stage != Stage::Active || endpoint.on_tcp())
+        stage == Stage::Plain
+            || slot.has(flag::HOLD) && (stage != Stage::Active || endpoint.on_tcp())
     })
 }
 
@@ -160,7 +181,8 @@ pub fn has_control(fd: c_int) -> bool {
 /// `value` points to `len` readable bytes.
 unsafe fn number(value: *const c_void, len: socklen_t) -> Option<c_int> {
     // SAFETY: the caller's promise.
-    (len as usize >= size_of::<c_int>() && !value.is_null()).then(|| unsafe { value.cast::<c_int>().read_unaligned() })
+    (len as usize >= size_of::<c_int>() && !value.is_null())
+        .then(|| unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
 /// Is it `TCP_CORK`?
@@ -174,7 +196,13 @@ pub fn is_cork(level: c_int, name: c_int) -> bool {
 ///
 /// # Safety
 /// `value` points to `len` readable bytes.
-pub unsafe fn corked_in_ring(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> bool {
+pub unsafe fn corked_in_ring(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> bool {
     if !is_cork(level, name) {
         return false;
     }
@@ -185,7 +213,12 @@ pub unsafe fn corked_in_ring(fd: c_int, level: c_int, name: c_int, value: *const
 
 /// Around the kernel's `setsockopt`: the options by which paths are looked at are the program's for
 /// its duration.
-pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub fn with_own_options(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     if !path::is_option(level, name) {
         return call();
     }
@@ -201,7 +234,11 @@ pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce(
 
 /// Around the kernel's `setsockopt` of TCP_NODELAY, by which tokens are pushed, too.
 pub fn beside_tokens(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    let endpoint = if (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) { runtime::known_carried(fd) } else { None };
+    let endpoint = if (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) {
+        runtime::known_carried(fd)
+    } else {
+        None
+    };
     match endpoint {
         Some(endpoint) => endpoint.beside_tokens(call),
         None => call(),
@@ -217,7 +254,13 @@ const SO_SNDTIMEO_NEW: c_int = 67;
 ///
 /// # Safety
 /// `value` points to `len` readable bytes.
-pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
+pub unsafe fn option_set(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) {
     if is_cork(level, name) {
         // SAFETY: the caller's promise.
         if let Some(value) = unsafe { number(value, len) }
@@ -244,8 +287,12 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     // The kernel makes an edge of what there is to receive, where that is enough, or of a FIN, be
     // there a reset behind it or not; not of a reset alone (`tcp_set_rcvlowat` in Linux).
     let least = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).map_or(1, i32::unsigned_abs);
-    let bytes = |endpoint: &Endpoint<'_>| endpoint.ring_is_filled() && endpoint.ring_bytes() >= least.into();
-    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && bytes(endpoint) || endpoint.peer_has_ended();
+    let bytes = |endpoint: &Endpoint<'_>| {
+        endpoint.ring_is_filled() && endpoint.ring_bytes() >= least.into()
+    };
+    let something = |endpoint: &Endpoint<'_>| {
+        endpoint.rx_in_ring() && bytes(endpoint) || endpoint.peer_has_ended()
+    };
     if let Some(endpoint) = runtime::known_carried(fd).filter(something) {
         crate::sets::edge(endpoint);
     }
@@ -266,7 +313,13 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
 ///
 /// # Safety
 /// `value` points to `len` readable and writable bytes.
-pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: socklen_t) {
+pub unsafe fn option_read(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: socklen_t,
+) {
     let Some(endpoint) = runtime::known(fd) else { return };
     let own = if path::is_option(level, name) {
         endpoint.own_option(level, name).ok()
@@ -278,7 +331,13 @@ pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_vo
     if let Some(own) = own {
         let own = own.to_ne_bytes();
         // SAFETY: the caller's promise; what the kernel cut short stays short.
-        unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                own.as_ptr(),
+                value.cast::<u8>(),
+                own.len().min(len as usize),
+            )
+        };
     }
     if level == libc::SOL_SOCKET && name == libc::SO_ERROR && len as usize >= size_of::<c_int>() {
         let broken = if endpoint.slot().stage() == Stage::Broken { libc::ECONNRESET } else { 0 };

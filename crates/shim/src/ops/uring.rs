@@ -40,7 +40,8 @@ pub struct Ring {
     pub descriptor: c_int,
 }
 
-const _: () = assert!(core::mem::offset_of!(Ring, requests) == 56 && core::mem::offset_of!(Ring, made) == 68);
+const _: () =
+    assert!(core::mem::offset_of!(Ring, requests) == 56 && core::mem::offset_of!(Ring, made) == 68);
 const _: () = assert!(core::mem::offset_of!(Ring, descriptor) == 196);
 
 /// A request: 64 bytes, of which these are read (`struct io_uring_sqe`, linux/io_uring.h).
@@ -62,7 +63,8 @@ const HARMLESS: u8 = 1 << 5 | 1 << 6;
 /// How a ring may be set up (`IORING_SETUP_*`) whose submissions are looked at: polling for
 /// completions, sizes, workers, and when completions are worked off. Not among them: a thread of
 /// the kernel that takes requests by itself, and other places or sizes of requests.
-const SETUP: u32 = 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 16;
+const SETUP: u32 =
+    1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 16;
 
 /// Is a ring that is set up with these flags one whose submissions can be looked at?
 pub fn may_watch(flags: u32) -> bool {
@@ -110,7 +112,10 @@ impl Request {
         /// READV, WRITEV, FSYNC, READ_FIXED, WRITE_FIXED, SYNC_FILE_RANGE, FALLOCATE, READ, WRITE,
         /// FADVISE.
         const OF_A_DESCRIPTOR: [u8; 10] = [1, 2, 3, 4, 5, 8, 17, 22, 23, 24];
-        let of_a_file = || OF_A_DESCRIPTOR.contains(&self.operation) && runtime::classify(self.descriptor) == Entry::Plain;
+        let of_a_file = || {
+            OF_A_DESCRIPTOR.contains(&self.operation)
+                && runtime::classify(self.descriptor) == Entry::Plain
+        };
         self.flags & !HARMLESS == 0 && (OF_NOTHING.contains(&self.operation) || of_a_file())
     }
 }
@@ -127,7 +132,12 @@ pub fn registers_files(operation: u32) -> bool {
 pub fn used() {
     runtime::note_io_uring();
     let Some(attachment) = runtime::attachment() else { return };
-    attachment.node.processes.process(attachment.node.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
+    attachment
+        .node
+        .processes
+        .process(attachment.node.me())
+        .flags
+        .fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
     hand_over_all(Reason::IoUring);
 }
 
@@ -148,8 +158,11 @@ pub fn look_for_rings() {
     LAST.store(now, Ordering::Relaxed);
     // Sockets and sets, of which a program may have many, are known by now; the others are asked
     // one by one, which takes no descriptor. (The shim's own lie far up.)
-    let highest = fds::all().filter(|(_, entry)| *entry != Entry::Own).map(|(fd, _)| fd).max().unwrap_or(0);
-    if (0..=highest.saturating_add(BEYOND)).any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_ring(fd)) {
+    let highest =
+        fds::all().filter(|(_, entry)| *entry != Entry::Own).map(|(fd, _)| fd).max().unwrap_or(0);
+    if (0..=highest.saturating_add(BEYOND))
+        .any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_ring(fd))
+    {
         used();
     }
 }
@@ -158,10 +171,17 @@ fn is_ring(fd: c_int) -> bool {
     const NAME: &[u8] = b"anon_inode:[io_uring]";
     let mut path = [0_u8; 32];
     // The last byte stays 0.
-    let written = path.split_last_mut().is_some_and(|(_, mut room)| write!(room, "/proc/thread-self/fd/{fd}").is_ok());
+    let written = path
+        .split_last_mut()
+        .is_some_and(|(_, mut room)| write!(room, "/proc/thread-self/fd/{fd}").is_ok());
     let mut name = [0_u8; NAME.len() + 1];
     let here = libc::AT_FDCWD as usize;
     // SAFETY: a terminated path, and a buffer that is writable for its length.
-    let got = unsafe { sys::raw(Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]) };
+    let got = unsafe {
+        sys::raw(
+            Sysno::readlinkat,
+            [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0],
+        )
+    };
     written && got.is_ok_and(|got| name.get(..got) == Some(NAME))
 }

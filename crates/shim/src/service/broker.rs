@@ -70,7 +70,10 @@ pub fn want(endpoint: Endpoint<'static>) {
 fn want_slowly(endpoint: Endpoint<'static>, path: &Path) {
     let now = sys::monotonic_ns();
     // Whose later maps are locked has no use for a pair's memory.
-    if now < ABSENT_UNTIL.load(Ordering::Relaxed) || !endpoint.may_meet_by_broker() || maps::may_lock_later_maps() {
+    if now < ABSENT_UNTIL.load(Ordering::Relaxed)
+        || !endpoint.may_meet_by_broker()
+        || maps::may_lock_later_maps()
+    {
         return;
     }
     if SOCKET.load(Ordering::Relaxed) < 0 && !broker::is_there(path) {
@@ -161,7 +164,14 @@ impl Asks {
             WANTED.set(index);
             ANY_WANTED.store(true, Ordering::Relaxed);
         }
-        Self { waiting: Vec::new(), met: Vec::new(), last: 0, not_before: 0, refuses_until: 0, silence: SILENCE }
+        Self {
+            waiting: Vec::new(),
+            met: Vec::new(),
+            last: 0,
+            not_before: 0,
+            refuses_until: 0,
+            silence: SILENCE,
+        }
     }
 
     /// Does what is due. When to do so again, monotonic nanoseconds.
@@ -189,7 +199,15 @@ impl Asks {
             WANTED.unset(index);
             let cookie = attachment.ledger.slot(index).cookie.load(Ordering::Acquire);
             self.waiting.retain(|ask| ask.index != index);
-            self.waiting.push(Ask { index, cookie, number: 0, at: 0, under_way: false, refused: 0, pauses: PAUSES.iter() });
+            self.waiting.push(Ask {
+                index,
+                cookie,
+                number: 0,
+                at: 0,
+                under_way: false,
+                refused: 0,
+                pauses: PAUSES.iter(),
+            });
         }
     }
 
@@ -197,7 +215,8 @@ impl Asks {
     fn ask(&mut self, attachment: &'static Attachment, now: u64) {
         let is_wanted = |ask: &Ask| {
             let slot = attachment.ledger.slot(ask.index);
-            let (is_same, in_pair) = (slot.cookie.load(Ordering::Acquire) == ask.cookie, slot.has(flag::PAIR));
+            let (is_same, in_pair) =
+                (slot.cookie.load(Ordering::Acquire) == ask.cookie, slot.has(flag::PAIR));
             // In a pair's memory as well: it may wait there in vain.
             let waits = slot.stage() == Stage::Published;
             if is_same && !waits && !in_pair {
@@ -238,12 +257,14 @@ impl Asks {
                     endpoint.progress(false);
                 }
                 let connected = endpoint.slot().has(flag::CONNECTED);
-                endpoint.may_meet_by_broker() && broker::ask(socket, &Question { connected, number }, endpoint.fd()).is_ok()
+                endpoint.may_meet_by_broker()
+                    && broker::ask(socket, &Question { connected, number }, endpoint.fd()).is_ok()
             };
             let asked = with_endpoint(ask.index, hand_in) == Some(true);
             // Seldom where that lasts: other processes have it too, say.
             ask.refused = if asked { 0 } else { (ask.refused + 1).min(10) };
-            (ask.number, ask.under_way, ask.at) = (number, asked, now + if asked { READS } else { (5 * MS) << ask.refused });
+            (ask.number, ask.under_way, ask.at) =
+                (number, asked, now + if asked { READS } else { (5 * MS) << ask.refused });
         }
     }
 
@@ -251,7 +272,10 @@ impl Asks {
         if SOCKET.load(Ordering::Relaxed) >= 0 {
             return true;
         }
-        let Some(path) = attachment.settings.broker.as_deref().filter(|_| now >= self.not_before) else { return false };
+        let Some(path) = attachment.settings.broker.as_deref().filter(|_| now >= self.not_before)
+        else {
+            return false;
+        };
         let Some(socket) = broker::connect(path) else { return false };
         let socket = sys::move_high(socket.take());
         attachment.node.own(socket);
@@ -290,7 +314,9 @@ impl Asks {
             return;
         }
         // Also where nobody waits for it any more: later answers count on its being here.
-        let pair = (answer.verdict == Verdict::Meet).then(|| pair_of(attachment, &answer, beside)).flatten();
+        let pair = (answer.verdict == Verdict::Meet)
+            .then(|| pair_of(attachment, &answer, beside))
+            .flatten();
         if answer.verdict == Verdict::Meet && pair.is_none() {
             // Else the broker would send the two there again, for each later connection. What keeps
             // this process from having the memory may last, and the other one has it in vain each
@@ -302,7 +328,11 @@ impl Asks {
         if answer.verdict == Verdict::TooMany && answer.number == 0 {
             self.not_before = now + ABSENCE;
         }
-        let Some(at) = self.waiting.iter().position(|ask| ask.under_way && ask.number == answer.number) else { return };
+        let Some(at) =
+            self.waiting.iter().position(|ask| ask.under_way && ask.number == answer.number)
+        else {
+            return;
+        };
         let Some(ask) = self.waiting.get_mut(at) else { return };
         self.silence = SILENCE;
         if answer.verdict == Verdict::Waits {
@@ -311,7 +341,8 @@ impl Asks {
         }
         if let Some(reason) = reason_of(answer.verdict) {
             let slot = attachment.ledger.slot(ask.index);
-            if slot.cookie.load(Ordering::Acquire) == ask.cookie && slot.stage() == Stage::Published {
+            if slot.cookie.load(Ordering::Acquire) == ask.cookie && slot.stage() == Stage::Published
+            {
                 slot.set_reason(reason);
             }
         }
@@ -322,11 +353,19 @@ impl Asks {
         }
         let again = matches!(
             answer.verdict,
-            Verdict::Meet | Verdict::Nobody | Verdict::OtherNetwork | Verdict::TooMany | Verdict::TooManyPairs | Verdict::NoMemory
+            Verdict::Meet
+                | Verdict::Nobody
+                | Verdict::OtherNetwork
+                | Verdict::TooMany
+                | Verdict::TooManyPairs
+                | Verdict::NoMemory
         );
         match ask.pauses.next().filter(|_| again) {
             // Where the ends were found it is asked again only if they do not meet after all.
-            Some(pause) => (ask.under_way, ask.at) = (false, now + (*pause).max(if pair.is_some() { 2 * MEETS } else { 0 })),
+            Some(pause) => {
+                (ask.under_way, ask.at) =
+                    (false, now + (*pause).max(if pair.is_some() { 2 * MEETS } else { 0 }))
+            }
             None => drop(self.waiting.swap_remove(at)),
         }
     }
@@ -336,10 +375,15 @@ impl Asks {
         self.met.retain(|met| {
             let step = |endpoint: Endpoint<'static>| {
                 let slot = endpoint.slot();
-                if slot.cookie.load(Ordering::Acquire) != met.cookie || slot.stage() != Stage::Published || slot.has(flag::PAIR) {
+                if slot.cookie.load(Ordering::Acquire) != met.cookie
+                    || slot.stage() != Stage::Published
+                    || slot.has(flag::PAIR)
+                {
                     return true;
                 }
-                if !uncounted::end_now(endpoint) || !endpoint.meet_in(met.pair, met.meeting, met.side) {
+                if !uncounted::end_now(endpoint)
+                    || !endpoint.meet_in(met.pair, met.meeting, met.side)
+                {
                     return false;
                 }
                 MEETING_UNTIL.store(now + 2 * MEETS, Ordering::Relaxed);

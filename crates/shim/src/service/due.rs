@@ -28,7 +28,10 @@ pub(super) fn all(attachment: &'static Attachment) -> Seen {
         let Some(endpoint) = runtime::endpoint(-1, index) else { break };
         let slot = attachment.ledger.slot(index);
         if slot.has(flag::PAIR) && slot.is_in_channel() {
-            let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed));
+            let carried = slot
+                .in_ring
+                .load(Ordering::Relaxed)
+                .wrapping_add(slot.out_ring.load(Ordering::Relaxed));
             seen.pairs = Some(seen.pairs.unwrap_or(0).wrapping_add(carried).wrapping_add(1));
         }
         match slot.stage() {

@@ -19,8 +19,12 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
         if round.is_multiple_of(1024) {
             // The thread may wait for a lock that this one took and left by `siglongjmp`, of this
             // slot or one with the same guard.
-            for index in own_slots().filter(|index| *index as usize % GUARDS.len() == slot as usize % GUARDS.len()) {
-                if let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) {
+            for index in own_slots()
+                .filter(|index| *index as usize % GUARDS.len() == slot as usize % GUARDS.len())
+            {
+                if let Some(endpoint) =
+                    fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index))
+                {
                     endpoint.take_back_left();
                 }
             }
@@ -46,6 +50,7 @@ pub fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -
         let fd = fds::of_slot(index)?;
         let endpoint = runtime::endpoint(fd, index)?;
         // The number may have been closed past the hooks.
-        (kernel::cookie(fd) == Ok(endpoint.slot().cookie.load(Ordering::Relaxed))).then(|| work(endpoint))
+        (kernel::cookie(fd) == Ok(endpoint.slot().cookie.load(Ordering::Relaxed)))
+            .then(|| work(endpoint))
     })
 }

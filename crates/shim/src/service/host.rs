@@ -11,8 +11,18 @@ const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];
 /// On the host, where the daemon serves the segment: hears its doorbell, and its end.
 pub(super) fn listen(attachment: &Attachment) {
     if let Some(bells) = &attachment.node.joined().bells {
-        control(libc::EPOLL_CTL_ADD, bells.own(), (libc::EPOLLIN | libc::EPOLLET) as u32, HOST_DATA);
-        control(libc::EPOLL_CTL_ADD, bells.socket(), (libc::EPOLLRDHUP | libc::EPOLLET) as u32, HOST_DATA);
+        control(
+            libc::EPOLL_CTL_ADD,
+            bells.own(),
+            (libc::EPOLLIN | libc::EPOLLET) as u32,
+            HOST_DATA,
+        );
+        control(
+            libc::EPOLL_CTL_ADD,
+            bells.socket(),
+            (libc::EPOLLRDHUP | libc::EPOLLET) as u32,
+            HOST_DATA,
+        );
     }
 }
 

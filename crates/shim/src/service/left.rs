@@ -16,8 +16,9 @@ static PASSED_ON: SlotBits = SlotBits::new();
 /// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to
 /// TCP, and waits for it. Bounded, and nothing is done where no thread runs.
 pub fn pass_on(slot: u32) {
-    let is_back =
-        |endpoint: Endpoint<'static>| endpoint.slot().has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
+    let is_back = |endpoint: Endpoint<'static>| {
+        endpoint.slot().has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp())
+    };
     if runtime::endpoint(-1, slot).is_some_and(is_back) {
         return;
     }

@@ -42,12 +42,15 @@ pub(super) fn look(attachment: &'static Attachment) -> Option<u64> {
         (Standing::Here | Standing::Leaving, true) => {
             attachment.node.set_leaving(true);
             // Every one, each time: all are to come down together.
-            let left = |&index: &u32| with_endpoint(index, |endpoint| endpoint.leave(Reason::Detached)) == Some(false);
+            let left = |&index: &u32| {
+                with_endpoint(index, |endpoint| endpoint.leave(Reason::Detached)) == Some(false)
+            };
             if own_slots().filter(left).count() != 0 {
                 return Some(LEAVING_TICK);
             }
             // One that came meanwhile, from another process, may have brought a channel.
-            let out = fds::hold_changes() && !own_slots().any(|index| attachment.ledger.slot(index).is_in_channel());
+            let out = fds::hold_changes()
+                && !own_slots().any(|index| attachment.ledger.slot(index).is_in_channel());
             if out {
                 for index in own_slots() {
                     lifetime::release_left(attachment, attachment.ledger.slot(index));
@@ -132,7 +135,10 @@ pub fn retire_waiters(attachment: &'static Attachment) {
 
 /// For how long a left channel is kept, at least: [the thread](super) calls this every ten seconds.
 pub(super) fn age(attachment: &'static Attachment) {
-    for slot in own_slots().map(|index| attachment.ledger.slot(index)).filter(|slot| slot.left.load(Ordering::Relaxed) != 0) {
+    for slot in own_slots()
+        .map(|index| attachment.ledger.slot(index))
+        .filter(|slot| slot.left.load(Ordering::Relaxed) != 0)
+    {
         lifetime::age_left(attachment, slot);
     }
 }

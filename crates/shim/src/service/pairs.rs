@@ -14,10 +14,16 @@ use ginnel_tcp::pairs::Pair;
 const SPACE: u64 = 16;
 
 /// The pair that an answer speaks of: the one that is known, or a new one with this memory.
-pub(super) fn pair_of(attachment: &'static Attachment, answer: &Answer, beside: Beside) -> Option<&'static Pair> {
+pub(super) fn pair_of(
+    attachment: &'static Attachment,
+    answer: &Answer,
+    beside: Beside,
+) -> Option<&'static Pair> {
     let broker = BROKER.load(Ordering::Relaxed);
     let Some(memory) = beside.memory else {
-        let known = |pair: &&Pair| (pair.broker, pair.id) == (broker, answer.pair) && !pair.ended.load(Ordering::Acquire);
+        let known = |pair: &&Pair| {
+            (pair.broker, pair.id) == (broker, answer.pair) && !pair.ended.load(Ordering::Acquire)
+        };
         return attachment.pairs.all().find(known);
     };
     let memory = memory.0;
@@ -27,13 +33,17 @@ pub(super) fn pair_of(attachment: &'static Attachment, answer: &Answer, beside: 
         return None;
     }
     // Who has no FIFOs is to be woken by tokens (`GINNEL_TOKENS`).
-    let sockets = beside.lines.into_iter().map_while(|end| end).filter(|_| attachment.node.joined().fifos);
+    let sockets =
+        beside.lines.into_iter().map_while(|end| end).filter(|_| attachment.node.joined().fifos);
     let lines = Lines::new(sockets, attachment.node.tells_of_descriptors());
     let pair = attachment.pairs.add(memory, lines, answer.pair, broker);
     match pair {
         Ok(pair) => Some(pair),
         Err(error) => {
-            runtime::say(attachment.settings.verbose, &format!("a pair's memory cannot be used: {error}"));
+            runtime::say(
+                attachment.settings.verbose,
+                &format!("a pair's memory cannot be used: {error}"),
+            );
             None
         }
     }
@@ -46,10 +56,15 @@ const IDLE: u32 = 6;
 /// farewell to those that have had none for long. Called every ten seconds.
 pub(super) fn age(attachment: &'static Attachment) {
     attachment.pairs.look(&attachment.ledger, attachment.node.ticket());
-    let (present, connected) = (BROKER.load(Ordering::Relaxed), SOCKET.load(Ordering::Relaxed) >= 0);
+    let (present, connected) =
+        (BROKER.load(Ordering::Relaxed), SOCKET.load(Ordering::Relaxed) >= 0);
     for pair in attachment.pairs.all() {
         let lasts = connected && pair.broker == present && !pair.ended.load(Ordering::Acquire);
-        let is_there = |index: u32| attachment.pair_of(attachment.ledger.slot(index)).is_some_and(|of| core::ptr::eq(of, pair));
+        let is_there = |index: u32| {
+            attachment
+                .pair_of(attachment.ledger.slot(index))
+                .is_some_and(|of| core::ptr::eq(of, pair))
+        };
         if own_slots().any(is_there) {
             pair.idle.store(0, Ordering::Relaxed);
         } else if !lasts {

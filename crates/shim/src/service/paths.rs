@@ -49,7 +49,8 @@ impl Paths {
         const LINGER: u64 = 3;
         if self.next == 0 {
             let ages = now.saturating_sub(self.aged) >= (PATH_TICK - DOUBT_TICK) * 1_000_000;
-            *self = Self { began: now, aged: if ages { now } else { self.aged }, ..Self::default() };
+            *self =
+                Self { began: now, aged: if ages { now } else { self.aged }, ..Self::default() };
         }
         let older = u64::from(self.aged == self.began);
         let mut asks = ASKS;
@@ -63,9 +64,17 @@ impl Paths {
             if slot.stage() != Stage::Active {
                 continue;
             }
-            let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed)) << 2;
+            let carried = slot
+                .in_ring
+                .load(Ordering::Relaxed)
+                .wrapping_add(slot.out_ring.load(Ordering::Relaxed))
+                << 2;
             let before = known.load(Ordering::Relaxed);
-            let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(older).min(LINGER) } else { 0 };
+            let quiet = if before & !LINGER == carried {
+                (before & LINGER).saturating_add(older).min(LINGER)
+            } else {
+                0
+            };
             known.store(carried | quiet, Ordering::Relaxed);
             let moved = quiet < LINGER && carried != 0;
             if moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question) {

@@ -63,10 +63,17 @@ pub(super) fn start(attachment: &'static Attachment) -> bool {
 
 fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
     // SAFETY: no memory is passed.
-    let epoll = unsafe { sys::raw(Sysno::epoll_create1, [libc::EPOLL_CLOEXEC as usize, 0, 0, 0, 0, 0]) }? as i32;
+    let epoll =
+        unsafe { sys::raw(Sysno::epoll_create1, [libc::EPOLL_CLOEXEC as usize, 0, 0, 0, 0, 0]) }?
+            as i32;
     // SAFETY: likewise.
-    let bell = unsafe { sys::raw(Sysno::eventfd2, [0, (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize, 0, 0, 0, 0]) }
-        .inspect_err(|_| sys::close(epoll))? as i32;
+    let bell = unsafe {
+        sys::raw(
+            Sysno::eventfd2,
+            [0, (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize, 0, 0, 0, 0],
+        )
+    }
+    .inspect_err(|_| sys::close(epoll))? as i32;
     let (epoll, bell) = (sys::move_high(epoll), sys::move_high(bell));
     attachment.node.own(epoll);
     attachment.node.own(bell);
@@ -159,7 +166,9 @@ pub fn pause() -> bool {
     // Not joined: it counts as a thread until the kernel has forgotten its number.
     let number = THREAD.load(Ordering::Relaxed) as usize;
     // SAFETY: signal 0 only asks.
-    while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok() && wait() {}
+    while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok()
+        && wait()
+    {}
     true
 }
 

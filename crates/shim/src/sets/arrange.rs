@@ -30,7 +30,10 @@ pub(super) fn arrange_told(inner: &mut Inner, told: &mut [epoll_event]) {
     let now = ticks();
     for (place, event) in (0..).zip(told) {
         let index = resolve(inner, event.u64);
-        if let Some(entry) = index.and_then(|at| inner.registrations.get_mut(at as usize)).filter(|entry| entry.turn.listed != 0) {
+        if let Some(entry) = index
+            .and_then(|at| inner.registrations.get_mut(at as usize))
+            .filter(|entry| entry.turn.listed != 0)
+        {
             entry.turn.listed = now.wrapping_add(place);
         }
     }
@@ -64,8 +67,11 @@ pub(super) fn arrange(inner: &Inner, room: &mut [epoll_event], ready: usize) {
     let Some(timed) = timed.get_mut(..moved) else { return };
     timed.sort_unstable_by_key(|&(since, at, _)| (since, at));
     // What is in no ring comes behind all that was ready before it.
-    let since =
-        |event: &epoll_event| entry_of(inner, event).filter(|entry| entry.reads_ring()).map_or(u64::MAX, |entry| entry.turn.ready);
+    let since = |event: &epoll_event| {
+        entry_of(inner, event)
+            .filter(|entry| entry.reads_ring())
+            .map_or(u64::MAX, |entry| entry.turn.ready)
+    };
     let mut from = own;
     for &mut (told, _, event) in timed {
         while let Some(ring) = room.get(from).copied().filter(|ring| since(ring) < told) {
@@ -100,14 +106,22 @@ fn told_since(inner: &Inner, own: &[epoll_event]) -> [u64; MOST_TIMES] {
             *time = entry.turn.ready;
             continue;
         }
-        let known = attachment.filter(|_| entry.used && !entry.plain && entry.inner_set.is_none()).and_then(|attachment| {
-            if let Some(endpoint) = entry.endpoint() {
-                return endpoint.spoken_since(inner.begun_before, now);
-            }
-            strange += 1;
-            let asked = strange <= MOST_STRANGE && fds::get(entry.fd).has_no_slot() && fds::get(entry.fd) != Entry::Listener;
-            if asked { by_tcp::since(attachment, entry.fd, inner.begun_before, now) } else { None }
-        });
+        let known = attachment
+            .filter(|_| entry.used && !entry.plain && entry.inner_set.is_none())
+            .and_then(|attachment| {
+                if let Some(endpoint) = entry.endpoint() {
+                    return endpoint.spoken_since(inner.begun_before, now);
+                }
+                strange += 1;
+                let asked = strange <= MOST_STRANGE
+                    && fds::get(entry.fd).has_no_slot()
+                    && fds::get(entry.fd) != Entry::Listener;
+                if asked {
+                    by_tcp::since(attachment, entry.fd, inner.begun_before, now)
+                } else {
+                    None
+                }
+            });
         last = last.max(known.unwrap_or(0));
         *time = last;
     }
@@ -117,11 +131,16 @@ fn told_since(inner: &Inner, own: &[epoll_event]) -> [u64; MOST_TIMES] {
 impl Order {
     /// Sorts those of `events` by time that have one, among the places that they have. (As far as
     /// there is room to note them: each registration is told of once.)
-    pub(super) fn sort_among(&mut self, events: &mut [epoll_event], since: impl Fn(&epoll_event) -> Option<u64>) {
+    pub(super) fn sort_among(
+        &mut self,
+        events: &mut [epoll_event],
+        since: impl Fn(&epoll_event) -> Option<u64>,
+    ) {
         let begun = self.due.len();
         self.places.clear();
         for (place, event) in (0..).zip(&*events) {
-            if self.due.len() == self.due.capacity() || self.places.len() == self.places.capacity() {
+            if self.due.len() == self.due.capacity() || self.places.len() == self.places.capacity()
+            {
                 break;
             }
             if let (Some(since), Ok(number)) = (since(event), u32::try_from(self.places.len())) {
@@ -166,11 +185,14 @@ mod tests {
     #[test]
     fn those_that_have_a_time_are_sorted_among_their_places() {
         let times = [0, 7, 3, 0, 7, 1, 0, 9, 2, 0];
-        let mut events: Vec<epoll_event> = (0..times.len() as u64).map(|u64| epoll_event { events: 1, u64 }).collect();
+        let mut events: Vec<epoll_event> =
+            (0..times.len() as u64).map(|u64| epoll_event { events: 1, u64 }).collect();
         let mut order = Order::default();
         order.reserve(events.len() + 1);
         order.due.push((5, 5));
-        order.sort_among(&mut events, |event| Some(times[event.u64 as usize]).filter(|&time| time != 0));
+        order.sort_among(&mut events, |event| {
+            Some(times[event.u64 as usize]).filter(|&time| time != 0)
+        });
         let sorted: Vec<u64> = events.iter().map(|event| event.u64).collect();
         assert_eq!(sorted, [0, 5, 8, 3, 2, 1, 6, 4, 7, 9]);
         assert_eq!(order.due, [(5, 5)], "what is due is as it was");

@@ -8,7 +8,9 @@ use super::look::ask;
 use super::registration::is_told;
 use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
-use super::{Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared};
+use super::{
+    Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared,
+};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -119,7 +121,8 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
     let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
     poll_now(&mut polled)?;
     // Their rings are looked at from now on: what lies there is counted before it is told.
-    let spoken_of = suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
+    let spoken_of =
+        suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
     set.with(|inner| spoken_of.for_each(|((place, _), _)| make_hot(inner, *place)));
     let mut untrue = false;
     for ((place, _), polled) in suspects.iter().zip(&polled) {
@@ -139,24 +142,38 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
 /// Is something that the kernel alone knows of ready in a set, and told for as long as it is?
 fn has_plain(set: &Set, suspects: &Suspects) -> bool {
     // (The number of one that was closed may be a connection's by now.)
-    let apart = |entry: &Registration| matches!(fds::get(entry.fd), Entry::Plain) || fds::get(entry.fd).is_apart();
-    let of_kernel = |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
-    is_any_ready(set, suspects, |entry| of_kernel(entry) && !entry.wants(libc::EPOLLET)) == Some(true)
+    let apart = |entry: &Registration| {
+        matches!(fds::get(entry.fd), Entry::Plain) || fds::get(entry.fd).is_apart()
+    };
+    let of_kernel =
+        |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
+    is_any_ready(set, suspects, |entry| of_kernel(entry) && !entry.wants(libc::EPOLLET))
+        == Some(true)
 }
 
 /// Is one of these ready that are none of the `suspects`? `None`: that cannot be known of all of
 /// them.
-fn is_any_ready(set: &Set, suspects: &Suspects, of: impl Fn(&Registration) -> bool) -> Option<bool> {
+fn is_any_ready(
+    set: &Set,
+    suspects: &Suspects,
+    of: impl Fn(&Registration) -> bool,
+) -> Option<bool> {
     let (mut polled, all_known) = set.with(|inner| {
         let mut polled = SmallVec::<[pollfd; 16]>::new();
         let mut all_known = true;
         let awaited = |entry: &Registration| entry.used && !entry.disabled && of(entry);
         let all = (0..).zip(&inner.registrations).filter(|(_, entry)| awaited(entry));
-        for (_, entry) in all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place)) {
+        for (_, entry) in
+            all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place))
+        {
             if fds::get(entry.fd) == Entry::Unknown || entry.outlived || polled.len() == MOST {
                 all_known = false;
             } else {
-                polled.push(pollfd { fd: entry.fd, events: (entry.interest() & 0x3fff) as i16, revents: 0 });
+                polled.push(pollfd {
+                    fd: entry.fd,
+                    events: (entry.interest() & 0x3fff) as i16,
+                    revents: 0,
+                });
             }
         }
         (polled, all_known)
@@ -217,24 +234,36 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
         return if events == 0 { Outside::Nothing } else { Outside::Woken };
     }
     let known = set.with(|inner| {
-        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
+        let entry = inner
+            .registrations
+            .get(place as usize)
+            .filter(|entry| entry.used && !entry.disabled)?;
         Some((carried(entry), entry.events))
     });
     let Some((endpoint, asked)) = known else { return Outside::Nothing };
-    let Some(endpoint) = endpoint else { return if events == 0 { Outside::Nothing } else { Outside::News } };
+    let Some(endpoint) = endpoint else {
+        return if events == 0 { Outside::Nothing } else { Outside::News };
+    };
     if events & (IN | ENDS) != 0 {
         endpoint.slot().heed_kernel();
     }
-    let bytes = events & IN != 0 && endpoint.tidy_before_sleep() && !endpoint.rx_in_ring() && asked & IN != 0;
+    let bytes = events & IN != 0
+        && endpoint.tidy_before_sleep()
+        && !endpoint.rx_in_ring()
+        && asked & IN != 0;
     let ends = as_end(endpoint, events) & ENDS;
-    let again = bytes && set.with(|inner| inner.registrations.get(place as usize).is_some_and(|e| edges::was_noted(e, endpoint)));
+    let again = bytes
+        && set.with(|inner| {
+            inner.registrations.get(place as usize).is_some_and(|e| edges::was_noted(e, endpoint))
+        });
     // (What was told of an end is told with its bytes.)
     if bytes && !again && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
         return Outside::News;
     }
     let room = events & OUT != 0 && asked & OUT != 0 && endpoint.sendable(true);
     let slot = endpoint.slot();
-    let (edges, tokens) = (slot.edges.load(Ordering::Acquire), slot.rx.tokens.load(Ordering::Relaxed));
+    let (edges, tokens) =
+        (slot.edges.load(Ordering::Acquire), slot.rx.tokens.load(Ordering::Relaxed));
     let key = (asked & IN != 0 && endpoint.rx_in_ring()).then(|| edges::key(endpoint));
     let filled = endpoint.ring_is_filled();
     set.with(|inner| {
@@ -253,7 +282,10 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
             inner.arrivals = inner.arrivals.wrapping_add(1);
         }
         let retold = core::mem::take(&mut entry.retold_outside);
-        let woken = again | entry.loud | retold | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
+        let woken = again
+            | entry.loud
+            | retold
+            | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
         entry.noted_ends |= ends;
         entry.noted_room |= room;
         entry.noted_edges = edges;
@@ -297,12 +329,17 @@ fn suspects(set: &Set) -> Option<Suspects> {
         if let Some(waiter) = inner.waiter {
             found.push((u32::MAX, pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 }));
         }
-        found.extend(inner.lines().map(|fd| (u32::MAX, pollfd { fd, events: libc::POLLIN, revents: 0 })));
+        found.extend(
+            inner.lines().map(|fd| (u32::MAX, pollfd { fd, events: libc::POLLIN, revents: 0 })),
+        );
         for (place, entry) in (0..).zip(&inner.registrations).filter(|(_, entry)| entry.used) {
             if entry.loud && entry.slot.is_none() {
                 return None;
             }
-            let carried = carried(entry).is_some() || entry.loud || entry.masked || entry.shot && entry.slot.is_some();
+            let carried = carried(entry).is_some()
+                || entry.loud
+                || entry.masked
+                || entry.shot && entry.slot.is_some();
             if !carried && entry.inner_set.is_none() {
                 continue;
             }
@@ -310,7 +347,9 @@ fn suspects(set: &Set) -> Option<Suspects> {
                 true => entry.fd,
                 // Its number is closed here. Asking the set would take its shot or its edge: the
                 // socket has another number.
-                false if entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT) => entry.endpoint()?.fd(),
+                false if entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT) => {
+                    entry.endpoint()?.fd()
+                }
                 false => return None,
             };
             if found.len() == MOST {
@@ -325,7 +364,9 @@ fn suspects(set: &Set) -> Option<Suspects> {
 }
 
 pub(super) fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
-    entry.endpoint().filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active))
+    entry
+        .endpoint()
+        .filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active))
 }
 
 /// Is what the kernel tells of registration `place` to be told to the program? `None`: that takes
@@ -369,7 +410,10 @@ fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
         }
     }
     set.with(|inner| {
-        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
+        let entry = inner
+            .registrations
+            .get(place as usize)
+            .filter(|entry| entry.used && !entry.disabled)?;
         events &= entry.asked();
         if let Some(endpoint) = endpoint.filter(|_| entry.wants(libc::EPOLLET)) {
             events = edges::news_of(set, entry, endpoint, events);

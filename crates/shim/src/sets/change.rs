@@ -6,8 +6,9 @@ use super::news::heed;
 use super::registration::is_told;
 use super::tag::is_known;
 use super::{
-    BY_FD, Inner, Registration, Set, adopted, drop_registration, forget_data, hot, inside, kernel_control, late, local, local_bits,
-    local_of, make_hot, name, order, recover, set_at, share, shared, unlink, unregistered,
+    BY_FD, Inner, Registration, Set, adopted, drop_registration, forget_data, hot, inside,
+    kernel_control, late, local, local_bits, local_of, make_hot, name, order, recover, set_at,
+    share, shared, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::mix::Map;
@@ -24,7 +25,13 @@ use libc::{c_int, epoll_event};
 ///
 /// # Safety
 /// `event` is null or points to an event.
-pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Outcome<c_int> {
+pub unsafe fn control(
+    index: u32,
+    epfd: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> Outcome<c_int> {
     let Some(set) = set_at(index) else { return Outcome::Libc };
     // SAFETY: the caller's promise.
     let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
@@ -40,7 +47,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             if !is_still(set, inner, fd, registration) {
                 return Outcome::Libc;
             }
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else {
+                return Outcome::Libc;
+            };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
                 // An error of the kernel's, if it has the registration at all: the number may be
@@ -56,7 +65,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             let alone = !set.shared.load(Ordering::Relaxed);
             let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
             name(set, inner, registration, data);
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else {
+                return Outcome::Libc;
+            };
             shared::arms(set, entry);
             if left_listed {
                 let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -81,7 +92,11 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {
-                local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
+                local_bits(
+                    slot,
+                    if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 },
+                    0,
+                );
             }
             make_hot(inner, registration);
             heed(set, inner);
@@ -93,7 +108,8 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 return Outcome::Libc;
             }
             unlink(fd, index);
-            let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
+            let in_kernel =
+                inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
             let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
             let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
             if let Some(entry) = inner.registrations.get_mut(registration as usize) {
@@ -119,7 +135,8 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
 /// it calls ready is there by right, or comes to be.)
 fn may_be_listed_in_vain(entry: &Registration) -> bool {
     // Bytes that came and were not taken from the list leave it there plainly, too.
-    let came = |endpoint| is_told(entry.noted, key(endpoint)) && !is_told(entry.seen, key(endpoint));
+    let came =
+        |endpoint| is_told(entry.noted, key(endpoint)) && !is_told(entry.seen, key(endpoint));
     if entry.endpoint().is_some_and(came) {
         return false;
     }
@@ -151,7 +168,14 @@ fn is_still(set: &Set, inner: &mut Inner, fd: c_int, registration: u32) -> bool 
     inner.by_fd.get(&fd) == Some(&registration)
 }
 
-pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data: u64) -> Outcome<c_int> {
+pub(super) fn add(
+    set: &'static Set,
+    index: u32,
+    epfd: c_int,
+    fd: c_int,
+    events: u32,
+    data: u64,
+) -> Outcome<c_int> {
     if fds::get(fd) == Entry::Unknown {
         recover(fd);
     }
@@ -183,8 +207,17 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        let fresh =
-            Registration { fd, slot, events, plain, inner_set, used: true, in_kernel: true, listed, ..Registration::default() };
+        let fresh = Registration {
+            fd,
+            slot,
+            events,
+            plain,
+            inner_set,
+            used: true,
+            in_kernel: true,
+            listed,
+            ..Registration::default()
+        };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = fresh;
             entry.turn.begin(ticks());

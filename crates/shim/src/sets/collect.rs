@@ -4,7 +4,10 @@ use super::edges::{held, key, marks, own_ends};
 use super::hot::{armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
-use super::{Inner, Registration, Set, arrange, doors, inside, kernel_control, local, local_bits, order, retell, shared};
+use super::{
+    Inner, Registration, Set, arrange, doors, inside, kernel_control, local, local_bits, order,
+    retell, shared,
+};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Attachment;
@@ -44,7 +47,13 @@ pub(super) struct Pass {
 
 /// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however
 /// long that took.
-pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
+pub(super) fn collect(
+    set: &Set,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    asked: bool,
+) -> Pass {
     let now = ticks();
     set.with(|inner| {
         rang(inner, attachment);
@@ -55,7 +64,12 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
 /// [`collect`] where there is one ring to look at, which is filled, and nothing else to think of. 0
 /// where that is not so, as where another process has the set: it may have changed what is asked
 /// for since that was looked at.
-pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> usize {
+pub(super) fn only(
+    set: &Set,
+    attachment: &Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+) -> usize {
     let now = ticks();
     set.with(|inner| match set.shared.load(Ordering::Relaxed) {
         true => 0,
@@ -64,17 +78,29 @@ pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [
 }
 
 /// [`only`] under the lock.
-fn one_ring(set: &Set, inner: &mut Inner, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], now: u64) -> usize {
+fn one_ring(
+    set: &Set,
+    inner: &mut Inner,
+    attachment: &Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    now: u64,
+) -> usize {
     let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
     // Whoever else was written to before has rung by the time that this one's bytes are seen, or was
     // spoken to over TCP.
     let Inner { children, order, by_tcp, waiter, doors, registrations, .. } = inner;
     let is_first = || {
         let others = !children.is_empty() || order.next_since() != u64::MAX;
-        !others && *by_tcp == attachment.node.joined().segment.by_tcp() && !doors::is_rung(*waiter, doors, attachment)
+        !others
+            && *by_tcp == attachment.node.joined().segment.by_tcp()
+            && !doors::is_rung(*waiter, doors, attachment)
     };
     let Some(entry) = registrations.get_mut(index as usize) else { return 0 };
-    let Look::Report(events) = examine(set, epfd, entry, true, |untold| untold && is_first()) else { return 0 };
+    let Look::Report(events) = examine(set, epfd, entry, true, |untold| untold && is_first())
+    else {
+        return 0;
+    };
     *place = epoll_event { events, u64: entry.data };
     entry.idle = 0;
     entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
@@ -96,7 +122,11 @@ fn collect_hot(
     let mut n = 0;
     inner.passes += 1;
     let number = inner.passes;
-    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+    let every = set
+        .question
+        .load(Ordering::Relaxed)
+        .saturating_mul(LOOKS)
+        .clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
     // What the kernel had for the program the last time it has still, where that is
     // level-triggered.
     let lively = set.lively.load(Ordering::Relaxed);
@@ -156,7 +186,13 @@ struct At {
 
 /// Behind `n` events, what is due and had no place as long as one was kept for the kernel. Returns
 /// how many there are in all.
-pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: usize, number: u64) -> usize {
+pub(super) fn collect_due(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    n: usize,
+    number: u64,
+) -> usize {
     set.with(|inner| {
         let at = At { now: inner.looked, recent: true, number, due_only: true };
         collect_rings(set, inner, epfd, room, n, at)
@@ -167,7 +203,14 @@ pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: u
 /// the kernel told in pass `number`. What has come to rings before the kernel was asked is told
 /// with these, if there is room: it may come before what the kernel told of. Returns how many there
 /// are in all.
-pub(super) fn beside_kernel(set: &Set, epfd: c_int, room: &mut [epoll_event], ready: usize, n: usize, number: u64) -> usize {
+pub(super) fn beside_kernel(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    ready: usize,
+    n: usize,
+    number: u64,
+) -> usize {
     if n == ready {
         return n;
     }
@@ -196,7 +239,14 @@ pub(super) fn pass_beside(inner: &mut Inner) -> u64 {
 
 /// Puts behind the `n` events in `room` what rings have to report: those that are due in their
 /// order, then what else the others have. Returns how many there are in all.
-fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
+fn collect_rings(
+    set: &Set,
+    inner: &mut Inner,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    mut n: usize,
+    at: At,
+) -> usize {
     let many = inner.hot.len() > MANY;
     let mut cooled = false;
     let Inner { hot, registrations, order, looked, .. } = inner;
@@ -269,8 +319,16 @@ enum Look {
 /// What a hot registration has to report from its ring, and what the kernel holds beside that.
 /// `recent`: as of [`Pass`]. `goes_on` is asked once it is known whether there are bytes that were
 /// not told of, and before anything is: if it says no, nothing is.
-fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool, goes_on: impl FnOnce(bool) -> bool) -> Look {
-    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
+fn examine(
+    set: &Set,
+    epfd: c_int,
+    entry: &mut Registration,
+    recent: bool,
+    goes_on: impl FnOnce(bool) -> bool,
+) -> Look {
+    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else {
+        return Look::Kernel;
+    };
     unmask(set, epfd, entry, endpoint);
     if endpoint.slot().stage() != Stage::Active {
         return Look::Kernel;
@@ -327,7 +385,8 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool, goes_
     if once {
         entry.spend(true);
         if entry.is_named() {
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
+            let _ =
+                kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
         }
     }
     Look::Report(events)
@@ -335,7 +394,12 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool, goes_
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is
 /// new.
-pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+pub(super) fn unmask(
+    set: &Set,
+    epfd: c_int,
+    entry: &mut Registration,
+    endpoint: Endpoint<'_>,
+) -> bool {
     if !entry.masked {
         return false;
     }
@@ -359,7 +423,11 @@ pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     }
     let Inner { hot, registrations, .. } = inner;
     for &index in hot.iter() {
-        let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
+        let Some(entry) =
+            registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled)
+        else {
+            continue;
+        };
         if let Some(endpoint) = entry.endpoint() {
             unmask(set, set.fd.load(Ordering::Relaxed), entry, endpoint);
         }

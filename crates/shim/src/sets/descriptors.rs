@@ -1,8 +1,9 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    BY_FD, Inner, LOCAL, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh, inside, kernel_control, late,
-    outlived, places_of, registered, retell, set_at, unlink, unregistered,
+    BY_FD, Inner, LOCAL, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh,
+    inside, kernel_control, late, outlived, places_of, registered, retell, set_at, unlink,
+    unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::mix::Map;
@@ -37,7 +38,12 @@ pub fn created(fd: c_int) {
                 outlived: AtomicBool::new(false),
                 echoes: AtomicBool::new(false),
             }));
-            match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            match place.compare_exchange(
+                core::ptr::null_mut(),
+                fresh,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => set = fresh,
                 Err(other) => {
                     // SAFETY: just made, nobody has it.
@@ -74,13 +80,18 @@ pub fn closed(fd: c_int, index: u32) {
     if !last {
         set.descriptors.fetch_sub(1, Ordering::AcqRel);
         if set.fd.load(Ordering::Relaxed) == fd {
-            let other = fds::all().find(|(other, entry)| *other != fd && *entry == Entry::Epoll(index));
+            let other =
+                fds::all().find(|(other, entry)| *other != fd && *entry == Entry::Epoll(index));
             set.fd.store(other.map_or(-1, |(other, _)| other), Ordering::Relaxed);
         }
         return;
     }
-    let slot = |inner: &Inner, place: u32| inner.registrations.get(place as usize).and_then(|entry| entry.slot);
-    let members: Vec<_> = set.with(|inner| inner.by_fd.iter().map(|(&member, &place)| (member, slot(inner, place))).collect());
+    let slot = |inner: &Inner, place: u32| {
+        inner.registrations.get(place as usize).and_then(|entry| entry.slot)
+    };
+    let members: Vec<_> = set.with(|inner| {
+        inner.by_fd.iter().map(|(&member, &place)| (member, slot(inner, place))).collect()
+    });
     for (member, slot) in members {
         unlink(member, index);
         if let Some(slot) = slot {
@@ -106,9 +117,11 @@ pub fn closed(fd: c_int, index: u32) {
 pub fn closing(fd: c_int, slot: Option<u32>) {
     let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
     let Some(places) = places else { return };
-    let endpoint = slot.filter(|&slot| fds::count(slot) <= 1).and_then(|slot| runtime::endpoint(fd, slot));
+    let endpoint =
+        slot.filter(|&slot| fds::count(slot) <= 1).and_then(|slot| runtime::endpoint(fd, slot));
     // A child that was forked just now may not have said yet that it has it.
-    let several = |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
+    let several =
+        |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
     let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()));
     if let Some(endpoint) = elsewhere {
         // What the kernel tells is all that can be known here from now on: no token is to lie
@@ -124,7 +137,10 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
             late::tell_of(set, inner, registration);
             inner.by_fd.remove(&fd);
             let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd;
-            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
+            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd)
+            else {
+                return;
+            };
             let slot = slot.or(entry.slot);
             if slot.is_some_and(|slot| fds::count(slot) > 1) {
                 // The kernel goes on reporting it for the other descriptors of the socket: so does
@@ -138,7 +154,8 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
             if slot.is_some_and(is_held_by_service) {
                 // A kernel goes on reporting a closed descriptor while another thread's wait still
                 // looks at the socket.
-                let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
+                let _ =
+                    kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
             drop_registration(set, inner, registration);
         });
@@ -164,7 +181,8 @@ pub fn forsake(fd: c_int) {
 fn is_held_by_service(slot: u32) -> bool {
     let Some(attachment) = runtime::attachment() else { return false };
     let of = attachment.ledger.slot(slot);
-    of.is_alone() && (bell::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
+    of.is_alone()
+        && (bell::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
 }
 
 /// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had
@@ -175,10 +193,23 @@ pub fn returned(fd: c_int, slot: u32) {
     }
     for set in all_sets().filter(|set| set.holds_any()) {
         set.with(|inner| {
-            let kept = |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
-            let Some(place) = inner.registrations.iter().position(kept).and_then(|place| u32::try_from(place).ok()) else { return };
+            let kept =
+                |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
+            let Some(place) = inner
+                .registrations
+                .iter()
+                .position(kept)
+                .and_then(|place| u32::try_from(place).ok())
+            else {
+                return;
+            };
             if inner.by_fd.insert(fd, place).is_none() {
-                BY_FD.with(|map| map.get_or_insert_with(Map::default).entry(fd).or_default().push((set.number, place)));
+                BY_FD.with(|map| {
+                    map.get_or_insert_with(Map::default)
+                        .entry(fd)
+                        .or_default()
+                        .push((set.number, place))
+                });
             }
         });
     }

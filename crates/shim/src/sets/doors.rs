@@ -80,13 +80,18 @@ impl Inner {
 /// Has anybody rung who is to be looked after?
 #[inline]
 pub(super) fn is_rung(waiter: Option<Waiter>, doors: &Doors, attachment: &Attachment) -> bool {
-    waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment)) || doors.iter().any(Door::any)
+    waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment))
+        || doors.iter().any(Door::any)
 }
 
 /// How a connection of a pair is to wake the set.
 pub(super) fn want(inner: &Inner, endpoint: Endpoint<'_>, bit: u16) -> Want {
     let pair = endpoint.joined();
-    inner.doors.iter().find(|door| ptr::eq(door.pair, pair)).map_or(Want::Token, |door| door.ear.want(pair, bit))
+    inner
+        .doors
+        .iter()
+        .find(|door| ptr::eq(door.pair, pair))
+        .map_or(Want::Token, |door| door.ear.want(pair, bit))
 }
 
 /// Takes what is missing for the registrations that are hot, and gives back what is lost. To be
@@ -96,19 +101,34 @@ pub(super) fn open(set: &Set, attachment: &'static Attachment, epfd: c_int, inne
         shut(epfd, inner, Door::is_lost);
     }
     let has_none = inner.nested || set.shared.load(Ordering::Relaxed);
-    let Some(waiter) = inner.waiter.filter(|_| attachment.pairs.are_there() && !has_none) else { return };
+    let Some(waiter) = inner.waiter.filter(|_| attachment.pairs.are_there() && !has_none) else {
+        return;
+    };
     for place in 0..inner.hot.len() {
         let index = inner.hot.get(place).copied().unwrap_or(u32::MAX);
         let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
-        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.is_in_pair() && !endpoint.wakes_by_token()) else { continue };
+        let Some(endpoint) =
+            endpoint.filter(|endpoint| endpoint.is_in_pair() && !endpoint.wakes_by_token())
+        else {
+            continue;
+        };
         let pair = endpoint.joined();
         if inner.doors.len() >= MOST || inner.doors.iter().any(|door| ptr::eq(door.pair, pair)) {
             continue;
         }
         let free = |number: &u32| !inner.doors.iter().any(|door| door.number == *number);
-        let Some((ear, number)) = pair.take_line(&attachment.node, waiter).zip((0..).find(free)) else { continue };
+        let Some((ear, number)) = pair.take_line(&attachment.node, waiter).zip((0..).find(free))
+        else {
+            continue;
+        };
         let door = Door { ear, pair, number };
-        match kernel_control(epfd, libc::EPOLL_CTL_ADD, ear.fd(pair), libc::EPOLLIN as u32, door_tag(number)) {
+        match kernel_control(
+            epfd,
+            libc::EPOLL_CTL_ADD,
+            ear.fd(pair),
+            libc::EPOLLIN as u32,
+            door_tag(number),
+        ) {
             Ok(_) => inner.doors.push(door),
             Err(_) => ear.give_back(pair),
         }
@@ -139,7 +159,9 @@ pub(super) fn give_back(set: &Set, inner: &mut Inner) {
 fn heat(inner: &mut Inner, pair: &Joined) {
     for index in 0..inner.registrations.len() {
         let endpoint = inner.registrations.get(index).and_then(Registration::endpoint);
-        if endpoint.is_some_and(|endpoint| endpoint.is_in_pair() && ptr::eq(endpoint.joined(), pair)) {
+        if endpoint
+            .is_some_and(|endpoint| endpoint.is_in_pair() && ptr::eq(endpoint.joined(), pair))
+        {
             make_hot(inner, u32::try_from(index).unwrap_or(0));
         }
     }
@@ -150,7 +172,10 @@ pub(super) fn rang(inner: &mut Inner) {
     for place in 0..inner.doors.len() {
         let Some(door) = inner.doors.get(place).copied().filter(Door::any) else { continue };
         door.ear.take(door.pair, |bit| {
-            let news = inner.registrations.get_mut(bit as usize).is_some_and(|entry| has_news(entry, door.pair));
+            let news = inner
+                .registrations
+                .get_mut(bit as usize)
+                .is_some_and(|entry| has_news(entry, door.pair));
             make_hot(inner, bit);
             news
         });
@@ -164,7 +189,8 @@ pub(super) fn rang(inner: &mut Inner) {
 /// once, and so does a switch to TCP: a program may leave them where they are for as long as it
 /// likes, and whoever rings for them again and again rings for nothing.
 fn has_news(entry: &mut Registration, pair: &Joined) -> bool {
-    let endpoint = entry.endpoint().filter(|endpoint| entry.used && ptr::eq(endpoint.joined(), pair));
+    let endpoint =
+        entry.endpoint().filter(|endpoint| entry.used && ptr::eq(endpoint.joined(), pair));
     let Some(endpoint) = endpoint else { return false };
     let came = match endpoint.rx_in_ring() {
         false => ON_TCP,
@@ -236,9 +262,17 @@ mod tests {
     #[test]
     fn what_was_rung_for_counts_once() {
         let key = |channel: u64, bytes: u64| channel << 52 | bytes & BYTES;
-        assert!(is_later(key(1, 0), u64::MAX) && is_later(ON_TCP, u64::MAX) && is_later(ON_TCP, key(1, 5)));
+        assert!(
+            is_later(key(1, 0), u64::MAX)
+                && is_later(ON_TCP, u64::MAX)
+                && is_later(ON_TCP, key(1, 5))
+        );
         assert!(!is_later(ON_TCP, ON_TCP) && is_later(key(1, 5), ON_TCP), "each switch once");
-        assert!(is_later(key(1, 6), key(1, 5)) && !is_later(key(1, 5), key(1, 5)) && !is_later(key(1, 4), key(1, 5)));
+        assert!(
+            is_later(key(1, 6), key(1, 5))
+                && !is_later(key(1, 5), key(1, 5))
+                && !is_later(key(1, 4), key(1, 5))
+        );
         assert!(is_later(key(1, 3), key(1, BYTES - 2)), "positions go round");
         assert!(is_later(key(2, 0), key(1, 5)), "another channel's begin anew");
     }

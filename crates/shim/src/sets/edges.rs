@@ -69,7 +69,8 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 pub fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
     // The kernel tells of an error once, and this end's own look may have taken it.
     let hung_up = events & libc::EPOLLHUP as u32 != 0;
-    let events = if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
+    let events =
+        if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
     let hang_up = if endpoint.slot().has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
     let rest = events & !((libc::EPOLLERR | hang_up) as u32);
     // Where nothing would be left to report, the kernel would wake the caller again and again.
@@ -78,7 +79,13 @@ pub fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
 /// bytes that were, or an end that was told with them. `made`: it is none of the kernel's own.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
+pub(super) fn edge(
+    set: &Set,
+    entry: &mut Registration,
+    endpoint: Endpoint<'_>,
+    events: u32,
+    made: bool,
+) -> u32 {
     if !endpoint.rx_in_ring() {
         return edge_on_tcp(entry, endpoint, events, made);
     }
@@ -94,7 +101,8 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
     let slot = endpoint.slot();
     if events & ENDS != 0 {
         let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
-        let over = endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
+        let over =
+            endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
         let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
         entry.ended |= ends;
         entry.edges = edges;
@@ -108,7 +116,8 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
     }
     let told = entry.told();
     let no_more = || made && entry.told_by_tcp.is_some_and(|told| told == endpoint.come_by_tcp());
-    let of_ring = || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
+    let of_ring =
+        || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
     let again = events & IN == 0 || no_more() || of_ring();
     if !again || entry.room && entry.wants(libc::EPOLLOUT) {
         return events;
@@ -139,18 +148,34 @@ pub(super) fn was_noted(entry: &Registration, endpoint: Endpoint<'_>) -> bool {
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge,
 /// always: that is news where the program may wait for it, and else only one event more than TCP
 /// has.
-fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> (u32, u32) {
+fn joined(
+    set: &Set,
+    entry: &Registration,
+    endpoint: Endpoint<'_>,
+    events: u32,
+    made: bool,
+) -> (u32, u32) {
     let key = key(endpoint);
     let same = entry.was_told(key);
     if !same && !endpoint.may_have_ended() && events & IN != 0 {
         return (events, 0);
     }
-    let held = if endpoint.may_have_ended() { held(endpoint) & !OUT & !(libc::EPOLLPRI as u32) } else { 0 };
+    let held = if endpoint.may_have_ended() {
+        held(endpoint) & !OUT & !(libc::EPOLLPRI as u32)
+    } else {
+        0
+    };
     let ends = held & ENDS | marks(endpoint);
     // Without a wake-up, what the kernel tells of an end that was shut down is news: of how that
     // goes on.
     let slot = endpoint.slot();
-    let no_token = || if slot.has(flag::RX_SHUT) { kernel::readable(endpoint.fd()) == 0 } else { events & IN == 0 };
+    let no_token = || {
+        if slot.has(flag::RX_SHUT) {
+            kernel::readable(endpoint.fd()) == 0
+        } else {
+            events & IN == 0
+        }
+    };
     let shut = || slot.has(flag::TX_SHUT) && no_token();
     let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
     if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
@@ -171,5 +196,7 @@ fn has_sent(endpoint: Endpoint<'_>) -> bool {
 pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
     let slot = endpoint.slot();
     let elsewhere = slot.has_several_holders() || set.shared.load(Ordering::Relaxed);
-    !endpoint.tx_in_ring() && has_sent(endpoint) || slot.has(flag::KERNEL_FULL) || elsewhere && slot.has(flag::RING_FULL)
+    !endpoint.tx_in_ring() && has_sent(endpoint)
+        || slot.has(flag::KERNEL_FULL)
+        || elsewhere && slot.has(flag::RING_FULL)
 }

@@ -4,7 +4,9 @@ use super::collect::{IN, cooled, unmask_hot};
 use super::doors::{self, Door};
 use super::edges::key;
 use super::registration::is_told;
-use super::{Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want};
+use super::{
+    Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want,
+};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
 use ginnel_node::node::Standing;
@@ -31,7 +33,9 @@ pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>, past
         let _ = endpoint.tidy();
     }
     if endpoint.rx_in_ring() && entry.events & IN != 0 {
-        let told = |key: u64| entry.wants(libc::EPOLLET) && entry.was_told(key) || past && is_told(entry.noted, key);
+        let told = |key: u64| {
+            entry.wants(libc::EPOLLET) && entry.was_told(key) || past && is_told(entry.noted, key)
+        };
         let silent = told(key(endpoint));
         if endpoint.arm_data(want).is_none() && !silent {
             return false;
@@ -71,7 +75,11 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
         let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint, false));
         if sleeps {
             cooled(inner, index);
-            if inner.registrations.get(index as usize).is_some_and(|entry| entry.wants(libc::EPOLLOUT)) {
+            if inner
+                .registrations
+                .get(index as usize)
+                .is_some_and(|entry| entry.wants(libc::EPOLLOUT))
+            {
                 // Its room is the kernel's to tell from here on: the next wait asks, whatever rings
                 // have.
                 inner.looked = 0;
@@ -85,11 +93,22 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
 
 /// Gives the set a waiter, where it may have one. To be called before anything is armed: what is
 /// armed without is woken by tokens for as long as it lasts.
-pub(super) fn make_waiter(set: &Set, attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
+pub(super) fn make_waiter(
+    set: &Set,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    inner: &mut Inner,
+) {
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
         if let Ok(waiter) = Waiter::new(&attachment.node) {
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, fifo_tag());
+            let _ = kernel_control(
+                epfd,
+                libc::EPOLL_CTL_ADD,
+                waiter.fifo(),
+                libc::EPOLLIN as u32,
+                fifo_tag(),
+            );
             inner.waiter = Some(waiter);
         } else {
             // To be had again, perhaps, after the process has joined.
@@ -102,7 +121,9 @@ pub(super) fn make_waiter(set: &Set, attachment: &'static Attachment, epfd: c_in
 /// [`heed_bells`] under the lock.
 #[inline]
 pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
-    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.node.joined().segment)) {
+    if let Some(waiter) =
+        inner.waiter.filter(|waiter| waiter.any(&attachment.node.joined().segment))
+    {
         waiter.take(&attachment.node.joined().segment, |bit| make_hot(inner, bit));
     }
     if !inner.doors.is_empty() {
@@ -135,7 +156,10 @@ pub fn waits_for_room(index: u32) -> bool {
 
 pub(super) fn waiting_for_room(set: &Set) -> bool {
     set.masked.load(Ordering::Acquire) != 0
-        || set.with(|inner| inside::awaited(inner)).into_iter().any(|(child, _)| waits_for_room(child))
+        || set
+            .with(|inner| inside::awaited(inner))
+            .into_iter()
+            .any(|(child, _)| waits_for_room(child))
 }
 
 /// What a look at a registration's ring needs to know of it.
@@ -152,8 +176,9 @@ struct Watched {
 
 impl Watched {
     fn of(entry: &Registration) -> Option<Self> {
-        let endpoint =
-            entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
+        let endpoint = entry.endpoint().filter(|endpoint| {
+            entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active
+        })?;
         let told = entry.wants(libc::EPOLLET).then(|| entry.told());
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
@@ -177,7 +202,11 @@ impl Watched {
 
 /// Everything hot that a ring may have news of.
 fn watched(inner: &Inner) -> impl Iterator<Item = Watched> {
-    inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).filter_map(Watched::of)
+    inner
+        .hot
+        .iter()
+        .filter_map(|index| inner.registrations.get(*index as usize))
+        .filter_map(Watched::of)
 }
 
 /// Has a hot ring something to report?
@@ -214,11 +243,17 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
             hot.peek().is_some() && hot.all(|watched| spin::together(watched.endpoint))
         })
     };
-    let (waiter, doors, few) = set.with(|inner| (inner.waiter, inner.doors.clone(), Few::of(inner)));
-    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment)) || doors.iter().any(Door::any);
+    let (waiter, doors, few) =
+        set.with(|inner| (inner.waiter, inner.doors.clone(), Few::of(inner)));
+    let rang = || {
+        waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment))
+            || doors.iter().any(Door::any)
+    };
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else
     // changes meanwhile is seen after the spin.
-    let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
+    let found = || {
+        rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news)
+    };
     spin::spin_on(attachment, &set.habit, found, together)
 }
 

@@ -9,7 +9,9 @@ use super::asked::{self, news};
 use super::collect::{IN, OUT};
 use super::edges::key;
 use super::told::Purpose;
-use super::{Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir};
+use super::{
+    Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir,
+};
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
@@ -17,7 +19,8 @@ use smallvec::SmallVec;
 
 /// `place` was registered: notes it, if it is an inner set.
 pub(super) fn note(set: &Set, inner: &mut Inner, place: u32) {
-    if let Some(number) = inner.registrations.get(place as usize).and_then(|entry| entry.inner_set) {
+    if let Some(number) = inner.registrations.get(place as usize).and_then(|entry| entry.inner_set)
+    {
         inner.children.push((place, number));
         set.size.fetch_add(1, Ordering::AcqRel);
     }
@@ -50,8 +53,12 @@ pub(super) fn closed(fd: c_int, number: u32, last: bool) {
             continue;
         }
         set.with(|inner| {
-            let places: SmallVec<[u32; 4]> =
-                inner.children.iter().filter(|(_, child)| *child == number).map(|(place, _)| *place).collect();
+            let places: SmallVec<[u32; 4]> = inner
+                .children
+                .iter()
+                .filter(|(_, child)| *child == number)
+                .map(|(place, _)| *place)
+                .collect();
             for place in places {
                 if inner.by_fd.get(&fd) == Some(&place) {
                     // The number may be another's soon.
@@ -82,11 +89,22 @@ pub(super) fn awaited(inner: &Inner) -> SmallVec<[(u32, Option<u64>); 4]> {
 
 /// Puts behind the `n` events in `room` the inner sets in whose rings there is something to report.
 /// `pass`: the number of the wait's pass. Returns how many there are in all.
-pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, pass: u64) -> usize {
+pub(super) fn collect(
+    set: &Set,
+    inner: &mut Inner,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    mut n: usize,
+    pass: u64,
+) -> usize {
     let Inner { children, registrations, .. } = inner;
     for &(index, number) in children.iter() {
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
-        let (Some(place), true) = (room.get_mut(n), entry.used && !entry.disabled && entry.events & IN != 0) else { continue };
+        let (Some(place), true) =
+            (room.get_mut(n), entry.used && !entry.disabled && entry.events & IN != 0)
+        else {
+            continue;
+        };
         let Some((any, arrivals)) = asked::look_inside(number) else { continue };
         let edges = entry.wants(libc::EPOLLET);
         let came = edges && entry.seen != arrivals && arrivals != 0;
@@ -128,7 +146,8 @@ fn note_room(index: u32) {
         for entry in inner.registrations.iter_mut().filter(|entry| entry.used) {
             entry.noted_room |= !entry.masked && entry.events & OUT != 0;
             if entry.noted == u64::MAX
-                && let Some(endpoint) = asked::carried(entry).filter(|endpoint| endpoint.rx_in_ring())
+                && let Some(endpoint) =
+                    asked::carried(entry).filter(|endpoint| endpoint.rx_in_ring())
             {
                 entry.note_come(key(endpoint));
             }
@@ -145,7 +164,13 @@ impl Registration {
 
 /// The kernel calls the inner set ready that registration `index` is. What of that is for the
 /// program?
-pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> Option<epoll_event> {
+pub(super) fn judge(
+    set: &Set,
+    epfd: c_int,
+    events: u32,
+    index: u32,
+    purpose: Purpose,
+) -> Option<epoll_event> {
     let number = set.inner.with(|inner| {
         let entry = inner.registrations.get(index as usize).filter(|entry| entry.used)?;
         entry.inner_set
@@ -161,8 +186,10 @@ pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Pu
     // Asked also where this one was told of nothing yet: what it is told of now is known from then
     // on.
     let is_news = || !edges || asked::has_news(number, seen) || seen == u64::MAX;
-    let ready = of_rings || is_news() && asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
-    let arrivals = if ready { asked::look_inside(number).map(|(_, arrivals)| arrivals) } else { arrivals };
+    let ready =
+        of_rings || is_news() && asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
+    let arrivals =
+        if ready { asked::look_inside(number).map(|(_, arrivals)| arrivals) } else { arrivals };
     let echoes = asked::given_back() != given_back;
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;

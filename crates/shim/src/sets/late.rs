@@ -17,8 +17,8 @@ use super::change::ask_soon;
 use super::collect::{IN, OUT};
 use super::order;
 use super::{
-    Inner, Registration, Set, all_sets, doors, drop_registration, hot, kernel_control, local, local_bits, make_hot, outlived,
-    places_of, set_at, unlink,
+    Inner, Registration, Set, all_sets, doors, drop_registration, hot, kernel_control, local,
+    local_bits, make_hot, outlived, places_of, set_at, unlink,
 };
 use crate::fds::{self, Entry};
 use crate::outcome::Outcome;
@@ -30,7 +30,8 @@ use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
 /// Whoever asks for one of these must be told by the kernel from this call on.
-const AT_ONCE: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
+const AT_ONCE: u32 =
+    (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
 
 /// Threads that are about to fork: others let them have the locks first.
 static FORKING: AtomicU32 = AtomicU32::new(0);
@@ -42,7 +43,12 @@ pub type Told = (u32, u64);
 
 /// `epoll_ctl` without the kernel. `None`: not so, and the kernel has everything that was noted of
 /// `fd`.
-pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> Option<Outcome<c_int>> {
+pub fn control(
+    set: &Set,
+    operation: c_int,
+    fd: c_int,
+    wanted: Option<Told>,
+) -> Option<Outcome<c_int>> {
     let change = match (operation, wanted) {
         (libc::EPOLL_CTL_DEL, _) => None,
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(wanted)) => Some(wanted),
@@ -57,8 +63,9 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
             tell_of(set, inner, place);
             return None;
         }
-        let allowed =
-            quiet && entry.may_wait(fd) && change.is_none_or(|(events, data)| events & AT_ONCE == 0 && data == entry.data);
+        let allowed = quiet
+            && entry.may_wait(fd)
+            && change.is_none_or(|(events, data)| events & AT_ONCE == 0 && data == entry.data);
         let (true, Some(slot)) = (allowed, entry.slot) else {
             tell_of(set, inner, place);
             return None;
@@ -73,10 +80,15 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
             }
             Some((events, _)) => {
                 let since = order::begins_anew(entry);
-                (entry.events, entry.seen, entry.used) = (events & !super::shared::MARKS, u64::MAX, true);
+                (entry.events, entry.seen, entry.used) =
+                    (events & !super::shared::MARKS, u64::MAX, true);
                 entry.turn.begin(since);
                 let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
-                local_bits(slot, local::REGISTERED | writes | if entry.hot { local::HOT } else { 0 }, 0);
+                local_bits(
+                    slot,
+                    local::REGISTERED | writes | if entry.hot { local::HOT } else { 0 },
+                    0,
+                );
             }
         }
         if !core::mem::replace(&mut entry.listed, true) {
@@ -125,7 +137,8 @@ impl Inner {
 impl Registration {
     /// May the kernel hear later of a change of this one?
     fn may_wait(&self, fd: c_int) -> bool {
-        let as_told = self.in_kernel && !(self.plain || self.is_tagged() || self.masked || self.loud || self.disabled);
+        let as_told = self.in_kernel
+            && !(self.plain || self.is_tagged() || self.masked || self.loud || self.disabled);
         as_told
             && self.events & AT_ONCE == 0
             && self.slot.is_some_and(|slot| {
@@ -143,10 +156,15 @@ impl Registration {
     /// in a ring is told of by the ring. What the kernel says of bytes that nobody asks for is
     /// passed over, and ends this ([`super::told`]).
     fn may_wait_on(&self) -> bool {
-        let Some((told, _)) = self.late.filter(|_| self.used && !self.masked && !self.disabled) else { return false };
+        let Some((told, _)) = self.late.filter(|_| self.used && !self.masked && !self.disabled)
+        else {
+            return false;
+        };
         let wanted = self.interest();
         let carried = |endpoint: Endpoint<'_>| endpoint.receives_by_ring() && endpoint.tx_in_ring();
-        wanted & !told & !OUT == 0 && told & !wanted & !IN == 0 && self.endpoint().is_some_and(carried)
+        wanted & !told & !OUT == 0
+            && told & !wanted & !IN == 0
+            && self.endpoint().is_some_and(carried)
     }
 }
 
@@ -238,7 +256,9 @@ pub fn lend(fd: c_int) {
 /// A program is started: it has the sets that an exec leaves open.
 pub fn lend_inherited() {
     for (fd, _) in fds::all().filter(|(_, entry)| matches!(entry, Entry::Epoll(_))) {
-        if sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0) {
+        if sys::fcntl(fd, libc::F_GETFD, 0)
+            .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
+        {
             lend(fd);
         }
     }
@@ -282,7 +302,8 @@ pub fn executing() {
 /// The exec did not happen.
 pub fn not_executed() {
     // It may have begun before there was a segment, and so without a word.
-    let _ = EXECUTING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    let _ =
+        EXECUTING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
 }
 
 /// Tells the kernel everything.

@@ -78,10 +78,13 @@ impl<T> Spin<T> {
             (_, FORKS) => false,
             (true, 0) => left::is_outside_handlers(),
             (true, _) => left::was_left(frame),
-            (false, _) => frame != 0 && round.is_multiple_of(VERY_LONG) && left::was_left_elsewhere(frame),
+            (false, _) => {
+                frame != 0 && round.is_multiple_of(VERY_LONG) && left::was_left_elsewhere(frame)
+            }
         };
         let is_same = || self.frame.load(Ordering::Relaxed) == frame;
-        left && is_same() && self.held.compare_exchange(held, me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+        left && is_same()
+            && self.held.compare_exchange(held, me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 

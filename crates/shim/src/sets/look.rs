@@ -15,7 +15,12 @@ const TURNS: usize = 8;
 
 /// What the kernel has to report now, behind the events that rings reported. Returns how many there
 /// are in all.
-pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
+pub(super) fn look(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    before: Before,
+) -> Result<usize, i32> {
     let start = before.0;
     let mut n = start;
     let number = |inner: &mut Inner| if before.1 == 0 { inner.tells_apart() } else { before.1 };
@@ -33,7 +38,8 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         if pass == 0 && told > 0 {
             n = without_repeats(room, told, n);
         }
-        let once_more = set.echoes.load(Ordering::Relaxed) && !core::mem::replace(&mut echoed, true);
+        let once_more =
+            set.echoes.load(Ordering::Relaxed) && !core::mem::replace(&mut echoed, true);
         if got < places && !once_more || n == room.len() {
             break;
         }
@@ -51,7 +57,8 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         // Where all that it had room for is of connections in rings, its own is yet to come.
         let told = room.get(start..n).unwrap_or_default();
         let of_ring = |event: &epoll_event| {
-            let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
+            let entry =
+                resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
             entry.is_some_and(|entry| entry.hot)
         };
         if n < room.len() || !told.iter().all(of_ring) {
@@ -70,10 +77,16 @@ const BEYOND: usize = 64;
 /// [`look`] where all that the kernel may tell has room, though not beside what rings told of by
 /// now, most of which it tells once more: one question does, after which its list is in the order
 /// that it has plainly. Returns how many there are in all; `None`: it is no such set.
-fn look_at_all(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<Option<usize>, i32> {
+fn look_at_all(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    before: Before,
+) -> Result<Option<usize>, i32> {
     let start = before.0;
     let most = set.inner.with(|inner| inner.registrations.len());
-    let apart = room.len() - start > most || most > room.len() || set.shared.load(Ordering::Relaxed);
+    let apart =
+        room.len() - start > most || most > room.len() || set.shared.load(Ordering::Relaxed);
     if start == 0 || before.1 == 0 || apart || start + most >= BEYOND {
         return Ok(None);
     }
@@ -103,7 +116,10 @@ impl Inner {
     /// The kernel tells what it has, as of `now`.
     pub(super) fn was_told(&mut self, attachment: &Attachment, now: u64) {
         self.asked = now;
-        self.begun_before = core::mem::replace(&mut self.begun_by_tcp, attachment.node.joined().segment.begun_by_tcp());
+        self.begun_before = core::mem::replace(
+            &mut self.begun_by_tcp,
+            attachment.node.joined().segment.begun_by_tcp(),
+        );
     }
 
     /// The number of a pass in which events are told apart by their registrations; 0 where data
@@ -155,7 +171,12 @@ pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<us
     let max = room.len().min(c_int::MAX as usize);
     let begun = ticks();
     // SAFETY: `room` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) };
+    let got = unsafe {
+        sys::raw(
+            syscalls::Sysno::epoll_pwait,
+            [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8],
+        )
+    };
     set.question.store(ticks().wrapping_sub(begun), Ordering::Relaxed);
     let got = got?;
     if got > 0 {

@@ -2,8 +2,8 @@
 
 use super::edges::own_ends;
 use super::{
-    BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of, local, local_of, make_hot,
-    set_at, shared, wait,
+    BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of,
+    local, local_of, make_hot, set_at, shared, wait,
 };
 use crate::fds::{self, Entry};
 use crate::{bell, runtime};
@@ -37,10 +37,15 @@ fn stir_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
     // is reached through the kernel alone.
     let elsewhere = shared::elsewhere(set, inner);
     let only = only.filter(|_| set.shared.load(Ordering::Relaxed) && !sleeps);
-    if (inner.nested || elsewhere || sleeps && inner.waiter.is_none()) && !hot::arm_hot(set, inner) {
-        for index in inner.hot.clone().into_iter().filter(|&index| only.is_none_or(|only| only == index)) {
+    if (inner.nested || elsewhere || sleeps && inner.waiter.is_none()) && !hot::arm_hot(set, inner)
+    {
+        for index in
+            inner.hot.clone().into_iter().filter(|&index| only.is_none_or(|only| only == index))
+        {
             let entry = inner.registrations.get_mut(index as usize);
-            if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {
+            if let Some(entry) = entry.filter(|entry| {
+                entry.used && !entry.disabled && entry.in_kernel && entry.is_named()
+            }) {
                 if shared::is_shot(set, epfd, entry) {
                     // Another process was told of it, or a thread here is about to be: who was arms
                     // it.
@@ -50,7 +55,8 @@ fn stir_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
                 // that: it was not asked for.
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
                 let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.known);
-                let told = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
+                let told =
+                    kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
                 // Telling a wish once more is to be undone by nobody: that would be an edge.
                 entry.loud = told && events != entry.interest();
                 shared::told(set, entry);
@@ -86,7 +92,9 @@ fn heed_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
 pub(super) fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
     let shared = inner.nested || endpoint.wakes_by_token();
     match (inner.waiter, u16::try_from(index)) {
-        (Some(_), Ok(bit)) if !shared && index < BITS && endpoint.is_in_pair() => doors::want(inner, endpoint, bit),
+        (Some(_), Ok(bit)) if !shared && index < BITS && endpoint.is_in_pair() => {
+            doors::want(inner, endpoint, bit)
+        }
         (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
         _ => Want::Token,
     }

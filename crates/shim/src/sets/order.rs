@@ -75,7 +75,9 @@ impl Order {
         }
         let is_due = |entry: &Registration, since: u64| entry.used && entry.turn.due == since;
         let mut first = self.due.iter().skip(self.next).take(room);
-        let all = first.all(|&(since, index)| registrations.get(index as usize).is_some_and(|entry| is_due(entry, since)));
+        let all = first.all(|&(since, index)| {
+            registrations.get(index as usize).is_some_and(|entry| is_due(entry, since))
+        });
         if all && self.len() >= room {
             return true;
         }
@@ -130,7 +132,10 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
             let all = registrations.iter_mut().filter(|entry| entry.used);
             all.for_each(|entry| entry.ask_for_order(added.saturating_sub(1)));
         }
-        (_, true) => registrations.get_mut(index as usize).into_iter().for_each(|entry| entry.ask_for_order(ticks())),
+        (_, true) => registrations
+            .get_mut(index as usize)
+            .into_iter()
+            .for_each(|entry| entry.ask_for_order(ticks())),
         _ => {}
     }
 }
@@ -216,7 +221,10 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
         for (&index, endpoint) in group.iter().zip(endpoints) {
             let Some(entry) = registrations.get_mut(index as usize) else { continue };
             order.looks_at(index);
-            if entry.turn.due != 0 || entry.reported.0 == pass || order.due.len() == order.due.capacity() {
+            if entry.turn.due != 0
+                || entry.reported.0 == pass
+                || order.due.len() == order.due.capacity()
+            {
                 continue;
             }
             match ready(entry, endpoint, now, order.several) {
@@ -277,7 +285,9 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     // What was told of, and not found empty since, has its turn behind what is due. (Not what has
     // ended: no ring tells of that.)
     entry.is_some_and(|entry| {
-        let waits = entry.hot && (entry.turn.due != 0 || entry.turn.listed != 0) && entry.events & once == 0;
+        let waits = entry.hot
+            && (entry.turn.due != 0 || entry.turn.listed != 0)
+            && entry.events & once == 0;
         waits && !entry.endpoint().is_some_and(Endpoint::may_have_ended)
     })
 }
@@ -311,7 +321,9 @@ impl Registration {
     fn since_or_late(&mut self, endpoint: Endpoint<'_>, now: u64) -> u64 {
         match self.says_since(endpoint, now) {
             // A writer whose clock is ahead, as another machine's may be, seems always late.
-            Some(since) if since.wrapping_add(BLUR) > now => self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE),
+            Some(since) if since.wrapping_add(BLUR) > now => {
+                self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE)
+            }
             since => since.unwrap_or(now).max(self.turn.since),
         }
     }
@@ -359,11 +371,18 @@ enum Ready {
 }
 
 #[inline]
-fn ready(entry: &mut Registration, endpoint: Option<Endpoint<'_>>, now: u64, several: bool) -> Ready {
+fn ready(
+    entry: &mut Registration,
+    endpoint: Option<Endpoint<'_>>,
+    now: u64,
+    several: bool,
+) -> Ready {
     if !entry.used || entry.disabled {
         return Ready::Unknown;
     }
-    let Some(endpoint) = endpoint.filter(|endpoint| endpoint.receives_by_ring()) else { return Ready::Unknown };
+    let Some(endpoint) = endpoint.filter(|endpoint| endpoint.receives_by_ring()) else {
+        return Ready::Unknown;
+    };
     if several && !entry.turn.asked {
         entry.ask_for_order(now);
     }

@@ -49,7 +49,8 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
         // edges nothing is masked, and to tell it of them would make one.
         if !entry.wants(libc::EPOLLET) {
             let epfd = set.fd.load(Ordering::Relaxed);
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
+            let _ =
+                kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
             shared::told(set, entry);
         }
     }
@@ -59,7 +60,14 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
     shrinks(set, inner, 1);
     if let Some(endpoint) = endpoint {
         let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
-        inner.outlived.push(Lost { place: index, slot: endpoint.index(), cookie, told, ended, recalled: false });
+        inner.outlived.push(Lost {
+            place: index,
+            slot: endpoint.index(),
+            cookie,
+            told,
+            ended,
+            recalled: false,
+        });
         set.outlived.store(true, Ordering::Relaxed);
     }
 }
@@ -97,7 +105,11 @@ pub(super) fn forget(inner: &mut Inner, index: u32) {
 pub(super) fn with_error(all: &[Lost], index: u32, events: u32) -> u32 {
     let of = |lost: &&Lost| events & libc::EPOLLHUP as u32 != 0 && lost.place == index;
     let endpoint = all.iter().find(of).and_then(Lost::endpoint);
-    if endpoint.is_some_and(Endpoint::keeps_error) { events | libc::EPOLLERR as u32 } else { events }
+    if endpoint.is_some_and(Endpoint::keeps_error) {
+        events | libc::EPOLLERR as u32
+    } else {
+        events
+    }
 }
 
 /// What of the kernel's `events` of registration `index`, whose edges are told, is news: another
@@ -108,11 +120,19 @@ pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) 
     let in_ring = endpoint.rx_in_ring() && endpoint.look_at_ring().is_some();
     let (slot, ends) = (endpoint.slot(), events & ENDS | marks(endpoint));
     let in_common = slot.told_of.load(Ordering::Acquire) != u64::MAX;
-    let told = if in_common { slot.told.load(Ordering::Acquire) } else { lost.told.map_or(0, |told| told | TOLD) };
+    let told = if in_common {
+        slot.told.load(Ordering::Acquire)
+    } else {
+        lost.told.map_or(0, |told| told | TOLD)
+    };
     // What comes over TCP since it was recalled is the kernel's to tell, but what lay in the ring
     // and was told of.
     let of_channel = told & TOLD != 0 && (told ^ key(endpoint)) & !(BYTES | TOLD) == 0;
-    let known = if in_ring { told == key(endpoint) | TOLD } else { of_channel && endpoint.was_all_in_ring(told & BYTES) };
+    let known = if in_ring {
+        told == key(endpoint) | TOLD
+    } else {
+        of_channel && endpoint.was_all_in_ring(told & BYTES)
+    };
     if known && ends & !lost.ended == 0 {
         return events & !(IN | OUT);
     }
@@ -137,7 +157,8 @@ impl Lost {
         // Without a number: nothing that is done with it asks the kernel.
         let endpoint = runtime::endpoint(-1, self.slot)?;
         let slot = endpoint.slot();
-        (slot.cookie.load(Ordering::Relaxed) == self.cookie && slot.stage() == Stage::Active).then_some(endpoint)
+        (slot.cookie.load(Ordering::Relaxed) == self.cookie && slot.stage() == Stage::Active)
+            .then_some(endpoint)
     }
 
     /// Has the kernel told of it. Returns it if bytes may yet come over TCP.

@@ -1,6 +1,9 @@
 //! Sets and what becomes of their process: fork, exec, leaving the segment.
 
-use super::{BY_FD, Registration, Set, all_sets, doors, fresh, kernel_control, late, make_hot, retell, shared, tag, tell_all};
+use super::{
+    BY_FD, Registration, Set, all_sets, doors, fresh, kernel_control, late, make_hot, retell,
+    shared, tag, tell_all,
+};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;
@@ -28,7 +31,8 @@ pub fn lock_all() {
                     // SAFETY: under the locks.
                     let inner = unsafe { &mut *set.inner.value.get() };
                     inner.registrations.iter_mut().for_each(|entry| entry.lend(set));
-                    set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
+                    set.shared
+                        .store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                     doors::give_back(set, inner);
                 }
                 late::may_fork();
@@ -84,7 +88,13 @@ pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
             doors::close(set.fd.load(Ordering::Relaxed), inner);
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
-                let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+                let _ = kernel_control(
+                    set.fd.load(Ordering::Relaxed),
+                    libc::EPOLL_CTL_DEL,
+                    waiter.fifo(),
+                    0,
+                    0,
+                );
                 waiter.retire(&attachment.node);
             }
         });

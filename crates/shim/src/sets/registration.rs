@@ -248,7 +248,10 @@ impl Registration {
     /// The slot in which processes that have the set say what they were told of.
     fn common(&self) -> Option<&'static Slot> {
         // Most often there is none, and nothing is looked up.
-        self.in_common.then(|| self.entry()).flatten().filter(|slot| slot.told_of.load(Ordering::Acquire) != u64::MAX)
+        self.in_common
+            .then(|| self.entry())
+            .flatten()
+            .filter(|slot| slot.told_of.load(Ordering::Acquire) != u64::MAX)
     }
 
     /// It is armed again.
@@ -260,7 +263,9 @@ impl Registration {
     /// has armed it since. (Another process's arming is known here only later.)
     pub(super) fn is_spent(&self, set: &Set) -> bool {
         let rearmed = set.shared.load(Ordering::Relaxed) && self.arming != self.armings();
-        self.disabled && self.wants(libc::EPOLLONESHOT) && if self.slot.is_some() { !rearmed } else { self.shot }
+        self.disabled
+            && self.wants(libc::EPOLLONESHOT)
+            && if self.slot.is_some() { !rearmed } else { self.shot }
     }
 
     /// The ledger's slot of what is registered.
@@ -318,7 +323,9 @@ impl Registration {
         match (self.inner_set, self.slot) {
             _ if self.outlived => false,
             (Some(number), _) => fds::get(self.fd) == Entry::Epoll(number),
-            (None, Some(slot)) => matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot),
+            (None, Some(slot)) => {
+                matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot)
+            }
             (None, None) => true,
         }
     }
@@ -335,10 +342,21 @@ impl Registration {
     }
 }
 
-pub(super) fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u64) -> Result<usize, i32> {
+pub(super) fn kernel_control(
+    epfd: c_int,
+    operation: c_int,
+    fd: c_int,
+    events: u32,
+    data: u64,
+) -> Result<usize, i32> {
     let mut event = epoll_event { events, u64: data };
     // SAFETY: `event` is readable.
-    unsafe { sys::raw(syscalls::Sysno::epoll_ctl, [epfd as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0]) }
+    unsafe {
+        sys::raw(
+            syscalls::Sysno::epoll_ctl,
+            [epfd as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0],
+        )
+    }
 }
 
 /// Tells the kernel a registration's present interest.
@@ -352,11 +370,13 @@ pub(super) fn retell(set: &Set, epfd: c_int, entry: &mut Registration) {
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.
         let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);
-        entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
+        entry.in_kernel =
+            kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
     } else if entry.in_kernel {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), data);
     } else {
-        entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
+        entry.in_kernel =
+            kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
     }
     shared::told(set, entry);
 }

@@ -5,7 +5,10 @@
 //! has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said
 //! carries marks: bits of poll(2) that TCP never reports.
 
-use super::{Inner, Registration, Set, created, drop_registration, kernel_control, outlived, set_at, tag, unlink};
+use super::{
+    Inner, Registration, Set, created, drop_registration, kernel_control, outlived, set_at, tag,
+    unlink,
+};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -47,7 +50,12 @@ pub fn told(set: &Set, entry: &mut Registration) {
             entry.changes = before.wrapping_add(1);
         }
         let before = attachment.ledger.registered().fetch_add(1, Ordering::AcqRel);
-        let _ = set.changes.compare_exchange(before, before.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed);
+        let _ = set.changes.compare_exchange(
+            before,
+            before.wrapping_add(1),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -64,7 +72,9 @@ pub fn arms(set: &Set, entry: &Registration) {
 pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
     let held = |index: &u32| {
         let entry = inner.registrations.get(*index as usize);
-        entry.and_then(Registration::endpoint).is_some_and(|endpoint| endpoint.slot().has_several_holders())
+        entry
+            .and_then(Registration::endpoint)
+            .is_some_and(|endpoint| endpoint.slot().has_several_holders())
     };
     set.shared.load(Ordering::Relaxed) && inner.hot.iter().any(held)
 }
@@ -90,12 +100,15 @@ pub fn look(set: &Set, epfd: c_int) {
     let number = super::number_of(epfd);
     let changed = |entry: &Registration| {
         let slot = entry.slot.filter(|_| entry.used && !entry.plain)?;
-        Some(attachment.ledger.slot(slot).registered.load(Ordering::Acquire)).filter(|&now| now != entry.changes)
+        Some(attachment.ledger.slot(slot).registered.load(Ordering::Acquire))
+            .filter(|&now| now != entry.changes)
     };
     set.with(|inner| {
         // Counted before the kernel is asked: what changes meanwhile is found by the next look.
-        let changes: Vec<_> =
-            (0u32..).zip(&inner.registrations).filter_map(|(place, entry)| Some((place, changed(entry)?))).collect();
+        let changes: Vec<_> = (0u32..)
+            .zip(&inner.registrations)
+            .filter_map(|(place, entry)| Some((place, changed(entry)?)))
+            .collect();
         if changes.is_empty() {
             return;
         }
@@ -106,7 +119,9 @@ pub fn look(set: &Set, epfd: c_int) {
             // while what the kernel is told changes. One whose number is closed here, or is
             // another's, is not found by it.
             let inode = sys::fstat(entry.fd).map(|stat| stat.st_ino);
-            let (false, true, Ok(inode)) = (entry.wants(libc::EPOLLEXCLUSIVE), entry.is_named(), inode) else {
+            let (false, true, Ok(inode)) =
+                (entry.wants(libc::EPOLLEXCLUSIVE), entry.is_named(), inode)
+            else {
                 entry.changes = now;
                 continue;
             };
@@ -146,7 +161,9 @@ pub fn look(set: &Set, epfd: c_int) {
             if data != entry.known {
                 tag::learn(set, inner, place, data);
                 // Untagged there, before an exec: here the tag is still needed.
-                let differs = |entry: &&mut Registration| entry.known != data && entry.is_tagged() && !disabled;
+                let differs = |entry: &&mut Registration| {
+                    entry.known != data && entry.is_tagged() && !disabled
+                };
                 if let Some(entry) = inner.registrations.get_mut(place as usize).filter(differs) {
                     super::retell(set, epfd, entry);
                 }
@@ -158,25 +175,29 @@ pub fn look(set: &Set, epfd: c_int) {
 
 /// Did another process change something since that was looked at last?
 pub fn is_behind(set: &Set) -> bool {
-    let changes = || runtime::attachment().map(|attachment| attachment.ledger.registered().load(Ordering::Acquire));
-    set.shared.load(Ordering::Relaxed) && changes().is_some_and(|all| all != set.changes.load(Ordering::Acquire))
+    let changes = || {
+        runtime::attachment()
+            .map(|attachment| attachment.ledger.registered().load(Ordering::Acquire))
+    };
+    set.shared.load(Ordering::Relaxed)
+        && changes().is_some_and(|all| all != set.changes.load(Ordering::Acquire))
 }
 
 /// Was this registration changed by another process since? What its connection has by now may have
 /// come after that, and is not to be told of by what was asked for before.
 pub fn is_outdated(set: &Set, entry: &Registration) -> bool {
     is_behind(set)
-        && entry
-            .slot
-            .zip(runtime::attachment())
-            .is_some_and(|(slot, attachment)| attachment.ledger.slot(slot).registered.load(Ordering::Acquire) != entry.changes)
+        && entry.slot.zip(runtime::attachment()).is_some_and(|(slot, attachment)| {
+            attachment.ledger.slot(slot).registered.load(Ordering::Acquire) != entry.changes
+        })
 }
 
 /// Was a registration that is to be told of once told to another process, and not armed since?
 pub fn is_shot(set: &Set, epfd: c_int, entry: &Registration) -> bool {
     set.shared.load(Ordering::Relaxed)
         && entry.wants(libc::EPOLLONESHOT)
-        && Registered::of(epfd).is_some_and(|all| all.iter().any(|other| other.fd == entry.fd && other.is_shot()))
+        && Registered::of(epfd)
+            .is_some_and(|all| all.iter().any(|other| other.fd == entry.fd && other.is_shot()))
 }
 
 /// A line of a set's `fdinfo`.
@@ -190,9 +211,11 @@ struct Registered {
 impl Registered {
     /// `None` where that cannot be read.
     fn of(epfd: c_int) -> Option<Vec<Self>> {
-        let path = std::ffi::CString::new(format!("/proc/thread-self/fdinfo/{epfd}")).unwrap_or_default();
+        let path =
+            std::ffi::CString::new(format!("/proc/thread-self/fdinfo/{epfd}")).unwrap_or_default();
         let text = sys::read_file(&path);
-        (!text.is_empty()).then(|| String::from_utf8_lossy(&text).lines().filter_map(Self::read).collect())
+        (!text.is_empty())
+            .then(|| String::from_utf8_lossy(&text).lines().filter_map(Self::read).collect())
     }
 
     /// Has it fired, once? As the kernel leaves such a one.
@@ -207,9 +230,16 @@ impl Registered {
         let fd = words.next()?.parse().ok()?;
         let events = u32::from_str_radix(words.nth(1)?, 16).ok()?;
         let data = u64::from_str_radix(words.nth(1)?, 16).ok()?;
-        let inode = words.find_map(|word| word.strip_prefix("ino:")).and_then(|inode| u64::from_str_radix(inode, 16).ok());
+        let inode = words
+            .find_map(|word| word.strip_prefix("ino:"))
+            .and_then(|inode| u64::from_str_radix(inode, 16).ok());
         // EPOLLERR and EPOLLHUP are always there: the program need not have asked for them.
-        Some(Self { fd, events: events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32, data, inode: inode.unwrap_or(0) })
+        Some(Self {
+            fd,
+            events: events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32,
+            data,
+            inode: inode.unwrap_or(0),
+        })
     }
 }
 
@@ -243,7 +273,10 @@ fn is_epoll(fd: c_int) -> bool {
     // SAFETY: both are readable and writable for their lengths.
     let got = unsafe {
         let here = libc::AT_FDCWD as usize;
-        sys::raw(syscalls::Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0])
+        sys::raw(
+            syscalls::Sysno::readlinkat,
+            [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0],
+        )
     };
     name.get(..got.unwrap_or(0)).is_some_and(|name| name.ends_with(b"[eventpoll]"))
 }
@@ -262,7 +295,8 @@ mod tests {
 
     #[test]
     fn the_wish_behind_marks() {
-        let (input, output, edge) = (libc::EPOLLIN as u32, libc::EPOLLOUT as u32, libc::EPOLLET as u32);
+        let (input, output, edge) =
+            (libc::EPOLLIN as u32, libc::EPOLLOUT as u32, libc::EPOLLET as u32);
         assert_eq!(wish(input | output), input | output);
         assert_eq!(wish(input | MASKED), input | output);
         assert_eq!(wish(input | edge | LISTENS | MASKED), output);

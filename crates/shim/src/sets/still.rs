@@ -116,5 +116,9 @@ pub unsafe fn wait_still(
         },
     };
     leave(set);
-    Some(done.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX))))
+    Some(
+        done.map_or_else(Outcome::Failed, |n| {
+            Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX))
+        }),
+    )
 }

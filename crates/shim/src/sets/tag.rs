@@ -57,7 +57,12 @@ pub(super) fn prepare() {
         && let Ok(at) = sys::map_common(size_of::<Table>())
     {
         let fresh = at.cast::<Table>();
-        let other = TABLE.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Relaxed);
+        let other = TABLE.compare_exchange(
+            core::ptr::null_mut(),
+            fresh,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
         if other.is_err() {
             // SAFETY: just mapped, and nobody has it.
             unsafe { sys::unmap(at, size_of::<Table>()) };
@@ -69,7 +74,12 @@ impl Table {
     /// The place of `data`, which is put there if it is in none. `None`: it is full.
     fn place(&self, data: u64) -> Option<u32> {
         let value = data.checked_add(1)?;
-        let is_there = |place: &AtomicU64| match place.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire) {
+        let is_there = |place: &AtomicU64| match place.compare_exchange(
+            0,
+            value,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             Ok(_) => true,
             Err(other) => other == value,
         };

@@ -4,7 +4,8 @@ use super::collect::{ENDS, IN, OUT, unmask};
 use super::edges::{as_end, edge, key};
 use super::hot::rang;
 use super::{
-    Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, outlived, resolve, retell, shared, stir, tag,
+    Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, outlived,
+    resolve, retell, shared, stir, tag,
 };
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
@@ -37,12 +38,20 @@ pub(super) enum Purpose {
 }
 
 /// What of an event of the kernel's is for the program, and of which registration it speaks.
-pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> (Option<u32>, Option<epoll_event>) {
-    let found = set.inner.with(|inner| resolve(inner, event.u64).map(|index| (index, as_it_is(inner, index, event, purpose))));
+pub(super) fn truth(
+    set: &Set,
+    epfd: c_int,
+    event: epoll_event,
+    purpose: Purpose,
+) -> (Option<u32>, Option<epoll_event>) {
+    let found = set.inner.with(|inner| {
+        resolve(inner, event.u64).map(|index| (index, as_it_is(inner, index, event, purpose)))
+    });
     match found {
         Some((index, Some(event))) => (Some(index), Some(event)),
         Some((index, None)) => {
-            let is_set = set.inner.with(|inner| inner.children.iter().any(|(place, _)| *place == index));
+            let is_set =
+                set.inner.with(|inner| inner.children.iter().any(|(place, _)| *place == index));
             let judge = if is_set { inside::judge } else { judge };
             (Some(index), judge(set, epfd, event.events, index, purpose))
         }
@@ -84,17 +93,33 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
 
 /// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None`
 /// where more is to be thought of.
-fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
+fn as_it_is(
+    inner: &Inner,
+    index: u32,
+    event: epoll_event,
+    purpose: Purpose,
+) -> Option<epoll_event> {
     let entry = inner.registrations.get(index as usize)?;
     // Unasked is what `stir` asked for, of a ring that has been left meanwhile.
-    let told = purpose == Purpose::Telling && !entry.wants(libc::EPOLLONESHOT) && event.events & !entry.asked() == 0;
-    if !told || entry.inner_set.is_some() || !entry.used || entry.disabled || entry.loud || entry.masked {
+    let told = purpose == Purpose::Telling
+        && !entry.wants(libc::EPOLLONESHOT)
+        && event.events & !entry.asked() == 0;
+    if !told
+        || entry.inner_set.is_some()
+        || !entry.used
+        || entry.disabled
+        || entry.loud
+        || entry.masked
+    {
         return None;
     }
     let carried = match entry.slot {
         // The next call on it looks there, too.
         Some(slot) if quiet::goes(entry.fd, slot) => false,
-        Some(slot) => matches!(runtime::attachment()?.ledger.slot(slot).stage(), Stage::Settling | Stage::Active),
+        Some(slot) => matches!(
+            runtime::attachment()?.ledger.slot(slot).stage(),
+            Stage::Settling | Stage::Active
+        ),
         // Else another process may have carried it, or another number of it may be used here.
         None => entry.outlived || !entry.plain && !fds::get(entry.fd).is_apart(),
     };
@@ -103,7 +128,13 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait
 /// is merged with it: nothing is reported twice. Returns how many there are in all.
-pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before, got: usize) -> usize {
+pub(super) fn translate(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    before: Before,
+    got: usize,
+) -> usize {
     rest(set, epfd, room, before, (before.0, before.0), before.0 + got)
 }
 
@@ -137,7 +168,8 @@ pub(super) fn rest(
         match twin {
             Some(twin) => {
                 twin.events |= event.events;
-                let is_set = |inner: &Inner| inner.children.iter().any(|(place, _)| Some(*place) == index);
+                let is_set =
+                    |inner: &Inner| inner.children.iter().any(|(place, _)| Some(*place) == index);
                 set.inner.with(|inner| inner.told_twice |= is_set(inner));
             }
             None => {
@@ -154,7 +186,13 @@ pub(super) fn rest(
 /// The event in `room` that this wait has of the same registration already: a ring reported it, or
 /// the kernel before, where what is level-triggered went round. `None`: there is none, and it is to
 /// have `place`.
-fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32>, place: usize) -> Option<&'a mut epoll_event> {
+fn twin<'a>(
+    set: &Set,
+    room: &'a mut [epoll_event],
+    pass: u64,
+    index: Option<u32>,
+    place: usize,
+) -> Option<&'a mut epoll_event> {
     let twin = set.inner.with(|inner| {
         let entry = inner.registrations.get_mut(index? as usize)?;
         let twin = (entry.reported.0 == pass).then_some(entry.reported.1 as usize);
@@ -171,22 +209,43 @@ fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32
 #[inline]
 fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     let data = event.u64;
-    let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else { return false };
-    let special = entry.is_tagged() | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
+    let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else {
+        return false;
+    };
+    let special = entry.is_tagged()
+        | entry.disabled
+        | entry.loud
+        | entry.masked
+        | entry.wants(libc::EPOLLONESHOT);
     let asked = event.events & !entry.asked() == 0;
-    entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| quiet::goes(entry.fd, slot))
+    entry.used
+        && entry.known == data
+        && !special
+        && asked
+        && entry.slot.is_some_and(|slot| quiet::goes(entry.fd, slot))
 }
 
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report.
 /// Returns how many there are in all, and how far it came. Under the lock.
-pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): (usize, usize), end: usize) -> (usize, usize) {
+pub(super) fn usual(
+    inner: &Inner,
+    room: &mut [epoll_event],
+    (mut n, mut next): (usize, usize),
+    end: usize,
+) -> (usize, usize) {
     if n == next {
         // Most often all of them can stay as they are.
-        n += room.get(n..end).unwrap_or_default().iter().take_while(|event| goes_on(inner, **event)).count();
+        n += room
+            .get(n..end)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|event| goes_on(inner, **event))
+            .count();
         next = n;
     }
     while let Some(event) = room.get(next..end).and_then(<[_]>::first).copied()
-        && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
+        && let Some(event) = resolve(inner, event.u64)
+            .and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
         && let Some(place) = room.get_mut(n)
     {
         *place = event;
@@ -221,7 +280,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         }
         Some((entry.endpoint(), inner.nested))
     })?;
-    let carried = endpoint.filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
+    let carried = endpoint
+        .filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
     // Settling a reader's phase takes the endpoint's lock: not under the set's.
     let mut readable = true;
     if let Some(endpoint) = carried {
@@ -243,7 +303,10 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         if entry.is_spent(set) {
             return None;
         }
-        if entry.disabled && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0 && entry.events & (IN | OUT) != 0 {
+        if entry.disabled
+            && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0
+            && entry.events & (IN | OUT) != 0
+        {
             // The kernel adds these unasked. Had another process armed it, there were more with
             // them.
             return None;
@@ -254,7 +317,11 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such
         // a one asks for of a plain socket is not known here.)
-        let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
+        let disguised = carried.is_some()
+            || entry.outlived
+            || entry.loud
+            || entry.masked
+            || !set.shared.load(Ordering::Relaxed);
         // An edge that was made by telling the kernel anew; what it is told from here on makes the
         // next.
         let loud = entry.loud && carried.is_some_and(|endpoint| !endpoint.rx_in_ring());
@@ -291,7 +358,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                 }
                 entry.room &= events & OUT == 0;
                 let again = retold || nested || set.shared.load(Ordering::Relaxed);
-                if events & IN != 0 && again && entry.wants(libc::EPOLLET) && !endpoint.rx_in_ring() {
+                if events & IN != 0 && again && entry.wants(libc::EPOLLET) && !endpoint.rx_in_ring()
+                {
                     entry.told_by_tcp = Some(endpoint.come_by_tcp());
                 }
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {

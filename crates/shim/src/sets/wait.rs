@@ -47,7 +47,9 @@ pub unsafe fn wait(
         Err(if at_once { None } else { deadline::after(timeout) })
     };
     // SAFETY: as above.
-    let waited = waited.unwrap_or_else(|end| unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) });
+    let waited = waited.unwrap_or_else(|end| unsafe {
+        until_ready(set, attachment, epfd, room, at_once, end, mask)
+    });
     leave(set);
     waited.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX)))
 }
@@ -78,7 +80,8 @@ pub(super) unsafe fn until_ready(
         }
         shared::look_before_wait(set, epfd);
         heat_masked(set);
-        let Pass { n: ready, hot, recent, reserved, number } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
+        let Pass { n: ready, hot, recent, reserved, number } =
+            collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if set.cold.load(Ordering::Relaxed) == hot {
             set.cold.store(!hot, Ordering::Relaxed);
         }
@@ -120,7 +123,11 @@ pub(super) unsafe fn until_ready(
             let n = if hot { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             if n > 0 || at_once {
                 // SAFETY: the caller's promise.
-                return if n == 0 { unsafe { deadline::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
+                return if n == 0 {
+                    unsafe { deadline::let_signals_in(mask) }.map(|()| 0)
+                } else {
+                    Ok(n)
+                };
             }
         }
         if spins && !recent && spin_hot(set, attachment) && !deadline::is_over(end) {
@@ -161,7 +168,8 @@ unsafe fn wait_in_kernel(
         let quiet = inner.hot.is_empty() && inner.is_told() && inner.children.is_empty();
         quiet.then(|| {
             // Looked at once more, under the lock: a fork may have come between.
-            let alone = !set.shared.load(Ordering::Relaxed) && set.masked.load(Ordering::Relaxed) == 0;
+            let alone =
+                !set.shared.load(Ordering::Relaxed) && set.masked.load(Ordering::Relaxed) == 0;
             if alone && inner.waiter.is_none() && !inner.waiter_tried {
                 set.leave_to_kernel();
             }
@@ -198,7 +206,13 @@ unsafe fn wait_in_kernel(
 
 /// Turns the kernel's answer to a sleep into the program's: `got` events, of which those that
 /// [`usual`] saw to are done. Returns how many there are for the program.
-pub(super) fn hand_on(set: &Set, epfd: c_int, room: &mut [epoll_event], told: (usize, usize), got: usize) -> usize {
+pub(super) fn hand_on(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    told: (usize, usize),
+    got: usize,
+) -> usize {
     shared::look(set, epfd);
     let number = set.inner.with(pass_beside);
     let n = rest(set, epfd, room, (0, number), told, got);
@@ -230,7 +244,8 @@ pub(super) fn awake(
     got: Result<usize, i32>,
 ) {
     let others = set.wakes() > 1;
-    let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
+    let told = inner.waiter.is_some()
+        && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
     // With the FIFO's event the kernel has told the others that were due before it, be there room
     // for more or not.
     let now = if inner.waiter_tried && asked { ticks() } else { 0 };
@@ -312,7 +327,11 @@ unsafe fn sleep(
     let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
         let limit = deadline::remaining(end);
-        let limit = look_again.filter(|tick| limit.is_none_or(|limit| limit.tv_sec > 0 || limit.tv_nsec > tick.tv_nsec)).or(limit);
+        let limit = look_again
+            .filter(|tick| {
+                limit.is_none_or(|limit| limit.tv_sec > 0 || limit.tv_nsec > tick.tv_nsec)
+            })
+            .or(limit);
         // SAFETY: the caller's promise; `room` is writable.
         unsafe { kernel_wait(epfd, room, limit, mask) }
     } else {
@@ -322,7 +341,9 @@ unsafe fn sleep(
     };
     set.with(|inner| awake(set, inner, attachment, room, quiet, got));
     match got? {
-        0 if quiet && deadline::is_over(end) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
+        0 if quiet && deadline::is_over(end) => {
+            Ok(Some(collect(set, attachment, epfd, room, true).n))
+        }
         0 => Ok(None),
         n => {
             shared::look(set, epfd);
@@ -332,7 +353,11 @@ unsafe fn sleep(
             let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             set.lively.store(n > 0, Ordering::Relaxed);
             // An edge that comes once more is to be taken before the program hears of it.
-            let n = if set.echoes.load(Ordering::Relaxed) { look(set, epfd, room, (n, number)).unwrap_or(n) } else { n };
+            let n = if set.echoes.load(Ordering::Relaxed) {
+                look(set, epfd, room, (n, number)).unwrap_or(n)
+            } else {
+                n
+            };
             inside::forget_echoes(set);
             Ok((n > 0).then_some(n))
         }
@@ -341,10 +366,16 @@ unsafe fn sleep(
 
 /// # Safety
 /// `mask` is null or a signal mask.
-unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
+unsafe fn kernel_wait(
+    epfd: c_int,
+    room: &mut [epoll_event],
+    limit: Option<timespec>,
+    mask: *const sigset_t,
+) -> Result<usize, i32> {
     /// The longest limit that fits into an `int` of milliseconds, seconds.
     const LONGEST: i64 = c_int::MAX as i64 / 1000 - 1;
-    let milliseconds = |limit: timespec| (limit.tv_sec.min(LONGEST) * 1000 + limit.tv_nsec / 1_000_000) as c_int;
+    let milliseconds =
+        |limit: timespec| (limit.tv_sec.min(LONGEST) * 1000 + limit.tv_nsec / 1_000_000) as c_int;
     let max = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
     let whole = limit.is_none_or(|limit| limit.tv_nsec % 1_000_000 == 0 && limit.tv_sec <= LONGEST);
     let got = if whole {

@@ -20,7 +20,9 @@ fn socket_limit(endpoint: Endpoint<'_>, name: c_int) -> Option<timespec> {
     let unlimited = if name == libc::SO_RCVTIMEO { &slot.rx.unlimited } else { &slot.tx.unlimited };
     // Before the kernel is asked: a change that comes in between is counted after it was made.
     let changes = slot.rx.limits.load(Ordering::SeqCst).wrapping_add(1);
-    if unlimited.load(Ordering::Relaxed) == changes && !slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED) {
+    if unlimited.load(Ordering::Relaxed) == changes
+        && !slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED)
+    {
         return None;
     }
     let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
@@ -69,13 +71,15 @@ impl Limit {
     /// what the kernel said is believed: that is of the old connection.
     #[must_use]
     pub fn is_still(&self, endpoint: Endpoint<'_>) -> bool {
-        self.is_known(endpoint) || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+        self.is_known(endpoint)
+            || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
     }
 
     /// Returns what becomes of a call that finds its connection to be no longer what it began with.
     /// `done`: so many bytes were moved before.
     pub fn ended(&self, endpoint: Endpoint<'_>, done: usize) -> Outcome {
-        let is_present = runtime::attachment().is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
+        let is_present = runtime::attachment()
+            .is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
         let of_slot = |entry| matches!(entry, Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == endpoint.index());
         if done > 0 {
             Outcome::Done(done as isize)

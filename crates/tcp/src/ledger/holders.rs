@@ -22,7 +22,9 @@ impl Slot {
     /// Puts that into a free place. (Two threads that come at once may leave two places of one
     /// process, which is one holder: see [`Self::held_by`].)
     fn put(&self, holder: u32) -> Option<&AtomicU32> {
-        let free = |place: &&AtomicU32| place.compare_exchange(0, holder, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let free = |place: &&AtomicU32| {
+            place.compare_exchange(0, holder, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
         self.holders.iter().find(free)
     }
 
@@ -43,9 +45,15 @@ impl Slot {
 
     /// The processes that hold it, or are about to find out whether they do: each once.
     pub fn held_by(&self) -> impl Iterator<Item = u32> {
-        let places = self.holders.each_ref().map(|holder| process_in(holder.load(Ordering::Acquire)));
-        let first = move |at: usize, process: &u32| !places.iter().take(at).any(|before| *before == Some(*process));
-        places.into_iter().enumerate().filter_map(move |(at, process)| process.filter(|process| first(at, process)))
+        let places =
+            self.holders.each_ref().map(|holder| process_in(holder.load(Ordering::Acquire)));
+        let first = move |at: usize, process: &u32| {
+            !places.iter().take(at).any(|before| *before == Some(*process))
+        };
+        places
+            .into_iter()
+            .enumerate()
+            .filter_map(move |(at, process)| process.filter(|process| first(at, process)))
     }
 
     /// [`Self::hold`] by a process that has come to the socket with this cookie by itself. `None`:
@@ -165,7 +173,9 @@ impl Slot {
     pub fn is_alone(&self) -> bool {
         // In this order: a child says that it holds the socket, and then that it is forked no more.
         // Asked the other way round it might not be there yet, and not be under way any more.
-        self.forking.load(Ordering::SeqCst) == 0 && self.holder_count() < 2 && !self.has(flag::SPAWNED)
+        self.forking.load(Ordering::SeqCst) == 0
+            && self.holder_count() < 2
+            && !self.has(flag::SPAWNED)
     }
 }
 
@@ -176,7 +186,9 @@ fn process_in(place: u32) -> Option<u32> {
 
 /// A process that came holds the slot. False: it has been taken off meanwhile.
 fn stay(place: &AtomicU32, process: u32) -> bool {
-    place.compare_exchange(COMING | (process + 1), process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    place
+        .compare_exchange(COMING | (process + 1), process + 1, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
 }
 
 /// A process that came does not hold the slot.

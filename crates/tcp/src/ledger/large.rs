@@ -60,7 +60,11 @@ impl Look {
     }
 
     fn of_word(word: u64) -> Self {
-        Self { at: (word >> 32) as u32, of: word as u32 >> WRITTEN_BITS, written: word as u32 & WRITTEN }
+        Self {
+            at: (word >> 32) as u32,
+            of: word as u32 >> WRITTEN_BITS,
+            written: word as u32 & WRITTEN,
+        }
     }
 }
 
@@ -73,7 +77,8 @@ impl Permit {
             return false;
         }
         self.seen.store(look.word(), Relaxed);
-        look.of == before.of && look.written.wrapping_sub(before.written) & WRITTEN < LITTLE.saturating_mul(whiles)
+        look.of == before.of
+            && look.written.wrapping_sub(before.written) & WRITTEN < LITTLE.saturating_mul(whiles)
     }
 }
 
@@ -92,7 +97,8 @@ impl Ledger {
         }
         let taken = permits.iter().find(|permit| {
             let holder = permit.holder.load(SeqCst);
-            !self.is_using(processes, permit, holder, now) && permit.holder.compare_exchange(holder, mine, SeqCst, SeqCst).is_ok()
+            !self.is_using(processes, permit, holder, now)
+                && permit.holder.compare_exchange(holder, mine, SeqCst, SeqCst).is_ok()
         });
         taken.map(look).is_some()
     }
@@ -108,7 +114,10 @@ impl Ledger {
     /// Bytes of the rings of more than `ordinary` bytes that living processes write to.
     pub(crate) fn large_bytes(&self, processes: &Processes, ordinary: u64) -> u64 {
         let size = |slot: &Slot| slot.tx.ring_size.load(Relaxed);
-        self.slots().filter(|slot| slot.is_in_channel() && size(slot) > ordinary && slot.is_held(processes)).map(size).sum()
+        self.slots()
+            .filter(|slot| slot.is_in_channel() && size(slot) > ordinary && slot.is_held(processes))
+            .map(size)
+            .sum()
     }
 
     fn holder_word(&self, slot: &Slot) -> u64 {
@@ -178,14 +187,19 @@ mod tests {
     fn who_hardly_writes_makes_room_after_a_while() {
         with_ends(4, |ledger, processes, ends| {
             // The clock goes round.
-            let asks = |end: usize, at: u32| ledger.permit_large_at(processes, ends[end], at.wrapping_sub(1500));
+            let asks = |end: usize, at: u32| {
+                ledger.permit_large_at(processes, ends[end], at.wrapping_sub(1500))
+            };
             assert!(asks(0, 0) && asks(1, 0) && !asks(2, 999), "it is not long ago");
             write(ends[0], LITTLE);
             write(ends[1], LITTLE);
             assert!(!asks(2, 1000), "enough");
             write(ends[0], 3 * LITTLE);
             write(ends[1], 3 * LITTLE - 1);
-            assert!(asks(2, 4000) && !asks(1, 4000) && asks(0, 4000), "less than enough in three whiles");
+            assert!(
+                asks(2, 4000) && !asks(1, 4000) && asks(0, 4000),
+                "less than enough in three whiles"
+            );
             assert!(!asks(3, 4999), "looked at by themselves");
             write(ends[2], LITTLE);
             assert!(asks(1, 5000) && !asks(0, 5000), "nothing since");
@@ -196,7 +210,10 @@ mod tests {
     #[test]
     fn a_new_holder_is_looked_at_first() {
         with_ends(3, |ledger, processes, ends| {
-            assert!(ledger.permit_large_at(processes, ends[0], 0) && ledger.permit_large_at(processes, ends[1], 0));
+            assert!(
+                ledger.permit_large_at(processes, ends[0], 0)
+                    && ledger.permit_large_at(processes, ends[1], 0)
+            );
             for permit in &ledger.header().large {
                 let mut look = Look::of_word(permit.seen.load(Relaxed));
                 look.of ^= 8;
@@ -220,7 +237,11 @@ mod tests {
                 };
                 let got = std::thread::scope(|scope| {
                     let asked: Vec<_> = ends.iter().map(|end| scope.spawn(|| ask(end))).collect();
-                    asked.into_iter().map(|thread| thread.join().expect("it ends")).filter(|got| *got).count()
+                    asked
+                        .into_iter()
+                        .map(|thread| thread.join().expect("it ends"))
+                        .filter(|got| *got)
+                        .count()
                 });
                 assert_eq!(got, PERMITS);
                 ends.iter().for_each(|end| ledger.give_large_back(end));

@@ -129,7 +129,9 @@ impl Slot {
     /// places are the same. `me`: this process's ticket.
     #[must_use]
     pub fn seize(&self, cookie: u64, me: u32) -> bool {
-        self.cookie.compare_exchange(cookie, TAKEN | u64::from(me), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.cookie
+            .compare_exchange(cookie, TAKEN | u64::from(me), Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Is it a socket's?
@@ -156,7 +158,9 @@ impl Slot {
 
     /// One fork less is under way: its child has said that it holds the socket, or there is none.
     pub fn forked(&self) {
-        let _ = self.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
+        let _ = self
+            .forking
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 
     /// The kernel reported something about the socket: the next receive that finds nothing asks it,
@@ -190,7 +194,9 @@ impl Slot {
 
     /// Moves on from `from`, unless somebody else did.
     pub fn advance(&self, from: Stage, to: Stage) -> bool {
-        self.stage.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.stage
+            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Why it is on TCP.
@@ -229,7 +235,11 @@ impl Slot {
         let bytes = begun.scalar.iter().chain(&begun.share);
         let mut bytes = bytes.copied();
         for word in &self.exchange {
-            let value = bytes.by_ref().take(8).enumerate().fold(0, |value, (at, byte)| value | u64::from(byte) << (8 * at));
+            let value = bytes
+                .by_ref()
+                .take(8)
+                .enumerate()
+                .fold(0, |value, (at, byte)| value | u64::from(byte) << (8 * at));
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -260,7 +270,8 @@ impl Slot {
     /// The tuple that was remembered; all zeroes before.
     pub fn tuple(&self) -> Tuple {
         let word = |i: usize| self.tuple.get(i).map_or(0, |word| word.load(Ordering::Relaxed));
-        let address = |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        let address =
+            |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
         Tuple {
             label: word(0),
             local: address(word(1), word(2)),

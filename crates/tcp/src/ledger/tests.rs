@@ -31,7 +31,8 @@ fn cookie_at(start: u32, from: u64) -> u64 {
 fn slots_in_use_are_all_told_and_no_others() {
     let place = Place::new();
     let ledger = &place.ledger;
-    let taken: Vec<u32> = (1..3000).map(|cookie| ledger.index(place.claim(cookie).expect("room").0)).collect();
+    let taken: Vec<u32> =
+        (1..3000).map(|cookie| ledger.index(place.claim(cookie).expect("room").0)).collect();
     let told = || ledger.slots().map(|slot| ledger.index(slot)).collect::<Vec<_>>();
     let mut expected = taken.clone();
     expected.sort_unstable();
@@ -41,7 +42,8 @@ fn slots_in_use_are_all_told_and_no_others() {
     }
     let again = place.claim(1).expect("room");
     assert!(again.1, "it was freed");
-    let mut expected: Vec<u32> = taken.iter().enumerate().filter(|(at, _)| at % 3 != 0).map(|(_, index)| *index).collect();
+    let mut expected: Vec<u32> =
+        taken.iter().enumerate().filter(|(at, _)| at % 3 != 0).map(|(_, index)| *index).collect();
     expected.push(ledger.index(again.0));
     expected.sort_unstable();
     assert_eq!(told(), expected);
@@ -53,7 +55,8 @@ fn as_many_sockets_as_are_promised_have_room_and_are_found() {
     let place = Place::new();
     let ledger = &place.ledger;
     let cookies = 1_000_000..1_020_000;
-    let claimed: Vec<u32> = cookies.clone().map(|cookie| ledger.index(place.claim(cookie).expect("room").0)).collect();
+    let claimed: Vec<u32> =
+        cookies.clone().map(|cookie| ledger.index(place.claim(cookie).expect("room").0)).collect();
     for (cookie, index) in cookies.zip(&claimed) {
         assert_eq!(ledger.find(cookie).map(|slot| ledger.index(slot)), Some(*index));
     }
@@ -65,7 +68,10 @@ fn as_many_sockets_as_are_promised_have_room_and_are_found() {
     for index in claimed {
         ledger.free(ledger.slot(index));
     }
-    let again = ledger.find_or_claim(&place.processes, 7, 0, |slot| slot.set(flag::SHARED, true)).expect("room").0;
+    let again = ledger
+        .find_or_claim(&place.processes, 7, 0, |slot| slot.set(flag::SHARED, true))
+        .expect("room")
+        .0;
     assert!(ledger.index(again) < PARTS[0].count && again.has(flag::SHARED));
 }
 
@@ -112,7 +118,8 @@ fn a_slot_that_a_dead_process_seized_is_found() {
     let me = place.processes.process(index).ticket(index);
     // Of the same entry, one program before: the process is there, who seized is not.
     let before = me.wrapping_sub(1 << 16);
-    let [living, dead] = [1, 2].map(|cookie| ledger.find_or_claim(&place.processes, cookie, me, |_| {}).expect("room").0);
+    let [living, dead] = [1, 2]
+        .map(|cookie| ledger.find_or_claim(&place.processes, cookie, me, |_| {}).expect("room").0);
     assert!(living.seize(1, me) && dead.seize(2, before));
     assert!(ledger.slots().next().is_none() && ledger.find(2).is_none());
     let found: Vec<_> = ledger.abandoned(&place.processes).collect();

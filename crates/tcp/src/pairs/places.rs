@@ -61,7 +61,14 @@ impl Place {
         let known = self.pair.load(Acquire);
         if known.is_null() {
             let (ended, idle) = (AtomicBool::new(false), AtomicU32::new(0));
-            let made = Box::into_raw(Box::new(Pair { joined, id, broker, ended, idle, rest: Rest::default() }));
+            let made = Box::into_raw(Box::new(Pair {
+                joined,
+                id,
+                broker,
+                ended,
+                idle,
+                rest: Rest::default(),
+            }));
             self.pair.store(made, Release);
             // SAFETY: from a leaked box.
             return unsafe { &*made };
@@ -130,7 +137,8 @@ impl Table {
     /// The kernel's.
     pub(super) fn map() -> Result<*mut Self, Error> {
         let at = sys::map_private(size_of::<Self>());
-        at.map(<*mut u8>::cast).map_err(|errno| Error::System { doing: "map a table of pairs", errno })
+        at.map(<*mut u8>::cast)
+            .map_err(|errno| Error::System { doing: "map a table of pairs", errno })
     }
 
     /// Every pair that was not given up.
@@ -156,7 +164,13 @@ impl Table {
     ///
     /// # Errors
     /// What is wrong with the memory; [`Error::Full`].
-    pub(super) fn add(&self, memory: i32, lines: Lines, id: u64, broker: u64) -> Result<&Pair, Error> {
+    pub(super) fn add(
+        &self,
+        memory: i32,
+        lines: Lines,
+        id: u64,
+        broker: u64,
+    ) -> Result<&Pair, Error> {
         if self.all().count() >= MOST {
             return Err(Error::Full);
         }
@@ -165,7 +179,9 @@ impl Table {
         let fitting = self.places.iter().find(|place| Self::fits(place, len));
         // Else one that never was, before one whose broker gave another size.
         let new = || self.places.iter().find(|place| place.pair().is_none());
-        let Some(place) = fitting.or_else(new).or_else(|| self.places.iter().find(|place| place.is_free())) else {
+        let Some(place) =
+            fitting.or_else(new).or_else(|| self.places.iter().find(|place| place.is_free()))
+        else {
             joined.segment.close();
             return Err(Error::Full);
         };
@@ -188,7 +204,8 @@ impl Table {
         }
         pair.joined.lines.close();
         if !pair.joined.segment.let_go()
-            && let Some(place) = self.places.iter().find(|place| std::ptr::eq(place.pair.load(Relaxed), pair))
+            && let Some(place) =
+                self.places.iter().find(|place| std::ptr::eq(place.pair.load(Relaxed), pair))
         {
             // Nothing of it is this process's own.
             place.at.store(0, Release);
@@ -235,7 +252,8 @@ impl Table {
 /// `siglongjmp` seems to be, until the slot is another connection's.)
 fn is_worked_on(slot: &Slot, meeting: &Meeting, me: u32) -> bool {
     // Who gets the slot finds both locks free.
-    let is_next = !matches!(slot.generation.load(Relaxed), 0) && slot.generation.load(Relaxed) != meeting.generation.load(Relaxed);
+    let is_next = !matches!(slot.generation.load(Relaxed), 0)
+        && slot.generation.load(Relaxed) != meeting.generation.load(Relaxed);
     !is_next && (slot.tx.lock.is_of(me) || slot.rx.lock.is_of(me))
 }
 
@@ -265,7 +283,8 @@ mod tests {
         let (_place, attachment) = attachment();
         let mut places = BTreeSet::new();
         for number in 0..3000 {
-            let pair = attachment.pairs.add(memory().as_raw_fd(), Lines::none(), number, 1).expect("room");
+            let pair =
+                attachment.pairs.add(memory().as_raw_fd(), Lines::none(), number, 1).expect("room");
             assert_eq!((pair.id, attachment.pairs.all().count()), (number, 1));
             places.insert(pair.joined.segment.base() as usize);
             attachment.pairs.let_go(pair);
@@ -294,8 +313,12 @@ mod tests {
         assert_eq!(unsafe { word.read_volatile() }, 0);
         assert!(attachment.is_of_foreign_pair(end.slot()), "nobody may take the connection up");
         let next_at = |id| {
-            let pair = attachment.pairs.add(memory().as_raw_fd(), Lines::none(), id, 1).expect("room");
-            assert!(!attachment.pair_of(end.slot()).is_some_and(|of| std::ptr::eq(of, pair)), "not the next one's");
+            let pair =
+                attachment.pairs.add(memory().as_raw_fd(), Lines::none(), id, 1).expect("room");
+            assert!(
+                !attachment.pair_of(end.slot()).is_some_and(|of| std::ptr::eq(of, pair)),
+                "not the next one's"
+            );
             let at = pair.joined.segment.base() as usize;
             attachment.pairs.let_go(pair);
             at
@@ -327,7 +350,13 @@ mod tests {
         look(attachment);
         look(attachment);
         assert_eq!(
-            attachment.pairs.add(memory().as_raw_fd(), Lines::none(), 2, 1).expect("room").joined.segment.base() as usize,
+            attachment
+                .pairs
+                .add(memory().as_raw_fd(), Lines::none(), 2, 1)
+                .expect("room")
+                .joined
+                .segment
+                .base() as usize,
             at
         );
     }
@@ -337,7 +366,9 @@ mod tests {
         let pairs = Pairs::default();
         let memory = memory();
         // (The table of members in one memory has not so many places.)
-        let all = (0..MOST as u64).map_while(|id| pairs.add(memory.as_raw_fd(), Lines::none(), id, 1).ok()).count();
+        let all = (0..MOST as u64)
+            .map_while(|id| pairs.add(memory.as_raw_fd(), Lines::none(), id, 1).ok())
+            .count();
         assert!(all > 0 && pairs.add(memory.as_raw_fd(), Lines::none(), 9, 1).is_err());
         assert_eq!(pairs.bytes(), all as u64 * (16 << 20), "what was refused is not kept");
         pairs.let_go_of_all();

@@ -12,7 +12,12 @@ use std::sync::atomic::Ordering::SeqCst;
 /// As the broker makes it.
 pub(in crate::pairs) fn memory() -> File {
     // SAFETY: a terminated name; the kernel makes the descriptor for this caller.
-    let memory = unsafe { File::from_raw_fd(libc::memfd_create(c"pair".as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC)) };
+    let memory = unsafe {
+        File::from_raw_fd(libc::memfd_create(
+            c"pair".as_ptr(),
+            libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC,
+        ))
+    };
     Segment::format_pair(memory.as_fd(), 16 << 20).expect("formatted");
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     sys::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, seals as usize).expect("sealed");
@@ -24,12 +29,19 @@ pub(in crate::pairs) fn own(local_port: u16) -> Tuple {
 }
 
 /// An end that waits in its own segment, where nobody comes.
-pub(in crate::pairs) fn waiting(attachment: &'static Attachment, tuple: &Tuple) -> Endpoint<'static> {
-    let (slot, _) =
-        attachment.ledger.find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {}).expect("room");
+pub(in crate::pairs) fn waiting(
+    attachment: &'static Attachment,
+    tuple: &Tuple,
+) -> Endpoint<'static> {
+    let (slot, _) = attachment
+        .ledger
+        .find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {})
+        .expect("room");
     let end = Endpoint::new(attachment, attachment.ledger.index(slot), -1);
     let owner = (end.joined().member, end.index(), slot.generation.load(Relaxed));
-    let Found::Published(entry) = rendezvous::meet(&end.joined().segment, tuple, 5, owner) else { panic!("nobody is there") };
+    let Found::Published(entry) = rendezvous::meet(&end.joined().segment, tuple, 5, owner) else {
+        panic!("nobody is there")
+    };
     slot.entry.store(entry.index() + 1, Relaxed);
     slot.set_stage(Stage::Published);
     end
@@ -40,21 +52,33 @@ fn two_ends_meet_under_the_brokers_number_whatever_their_addresses_are() {
     let (places, memory) = ([(); 2].map(|()| tempfile::tempdir().expect("a directory")), memory());
     // Their addresses do not mirror each other.
     let ends = [0u8, 1].map(|side| {
-        let attachment: &'static Attachment = Box::leak(Box::new(attached(places[usize::from(side)].path())));
+        let attachment: &'static Attachment =
+            Box::leak(Box::new(attached(places[usize::from(side)].path())));
         let tuple = own(7 + u16::from(side));
         let end = waiting(attachment, &tuple);
         let pair = attachment.pairs.add(memory.as_raw_fd(), Lines::none(), 1, 1).expect("added");
         assert!(end.meet_in(pair, 0xabcd_ef00, side));
-        assert!(rendezvous::entries(&attachment.node.joined().segment).next().is_none(), "it has left its own segment");
+        assert!(
+            rendezvous::entries(&attachment.node.joined().segment).next().is_none(),
+            "it has left its own segment"
+        );
         assert!(!end.meet_in(pair, 2, side), "once");
         (end, end.meets_at(&tuple))
     });
     let [(first, a), (second, b)] = ends;
-    assert_eq!((first.slot().stage(), first.joined().segment.id()), (Stage::Candidate, second.joined().segment.id()));
+    assert_eq!(
+        (first.slot().stage(), first.joined().segment.id()),
+        (Stage::Candidate, second.joined().segment.id())
+    );
     assert_ne!(first.joined().member, second.joined().member);
     let owner = |end: Endpoint<'_>| (end.joined().member, end.index(), 1);
-    assert!(matches!(rendezvous::meet(&first.joined().segment, &a, 5, owner(first)), Found::Published(_)));
-    assert!(matches!(rendezvous::meet(&second.joined().segment, &b, 6, owner(second)), Found::Mate(mate) if mate.nonce() == 5));
+    assert!(matches!(
+        rendezvous::meet(&first.joined().segment, &a, 5, owner(first)),
+        Found::Published(_)
+    ));
+    assert!(
+        matches!(rendezvous::meet(&second.joined().segment, &b, 6, owner(second)), Found::Mate(mate) if mate.nonce() == 5)
+    );
 }
 
 /// As after an exec, or where the socket was sent to another process of the user's.
@@ -64,10 +88,19 @@ fn of_a_foreign_pair_nothing_is_reached() {
     let attachment: &'static Attachment = Box::leak(Box::new(attached(place.path())));
     let end = waiting(attachment, &own(7));
     end.slot().set(flag::PAIR, true);
-    assert!(attachment.is_of_foreign_pair(end.slot()) && attachment.joined_of(end.slot()).is_none());
+    assert!(
+        attachment.is_of_foreign_pair(end.slot()) && attachment.joined_of(end.slot()).is_none()
+    );
     end.slot().channel.store(600, Relaxed);
     let nowhere = end.channel().nonce(0);
-    assert!(!attachment.node.joined().segment.memory().contains(&(std::ptr::from_ref(nowhere) as usize)));
+    assert!(
+        !attachment
+            .node
+            .joined()
+            .segment
+            .memory()
+            .contains(&(std::ptr::from_ref(nowhere) as usize))
+    );
 }
 
 #[test]
@@ -75,9 +108,13 @@ fn memory_that_could_be_cut_short_is_not_taken() {
     let place = tempfile::tempdir().expect("a directory");
     let attachment = attached(place.path());
     // SAFETY: as above.
-    let unsealed = unsafe { File::from_raw_fd(libc::memfd_create(c"pair".as_ptr(), libc::MFD_ALLOW_SEALING)) };
+    let unsealed =
+        unsafe { File::from_raw_fd(libc::memfd_create(c"pair".as_ptr(), libc::MFD_ALLOW_SEALING)) };
     Segment::format_pair(unsealed.as_fd(), 16 << 20).expect("formatted");
-    assert!(matches!(attachment.pairs.add(unsealed.as_raw_fd(), Lines::none(), 1, 1), Err(Error::Unsealed)));
+    assert!(matches!(
+        attachment.pairs.add(unsealed.as_raw_fd(), Lines::none(), 1, 1),
+        Err(Error::Unsealed)
+    ));
     assert_eq!(attachment.pairs.all().count(), 0);
 }
 
@@ -153,7 +190,9 @@ fn who_waits_in_a_pair_in_vain_comes_back() {
     let end = waiting(attachment, &tuple);
     let publish = |end: Endpoint<'static>| {
         let owner = (end.joined().member, end.index(), end.slot().generation.load(Relaxed));
-        let Found::Published(entry) = rendezvous::meet(&end.joined().segment, &end.meets_at(&tuple), 5, owner) else {
+        let Found::Published(entry) =
+            rendezvous::meet(&end.joined().segment, &end.meets_at(&tuple), 5, owner)
+        else {
             panic!("nobody is there")
         };
         end.slot().entry.store(entry.index() + 1, Relaxed);
@@ -163,10 +202,16 @@ fn who_waits_in_a_pair_in_vain_comes_back() {
     assert!(!end.come_back(), "it is nowhere else");
     assert!(end.meet_in(pair, 2, 0) && !end.come_back(), "not published there yet");
     let entry = publish(end);
-    assert!(entry.step(state::PUBLISHED, state::CLAIMED) && !end.come_back(), "somebody comes at this moment");
+    assert!(
+        entry.step(state::PUBLISHED, state::CLAIMED) && !end.come_back(),
+        "somebody comes at this moment"
+    );
     assert!(entry.step(state::CLAIMED, state::PUBLISHED) && end.come_back());
     assert!(rendezvous::entries(&pair.joined.segment).next().is_none() && !end.is_in_pair());
-    assert_eq!((end.slot().stage(), end.joined().segment.id()), (Stage::Candidate, attachment.node.joined().segment.id()));
+    assert_eq!(
+        (end.slot().stage(), end.joined().segment.id()),
+        (Stage::Candidate, attachment.node.joined().segment.id())
+    );
     publish(end);
     assert!(end.meet_in(pair, 4, 1), "and is found there again");
 }

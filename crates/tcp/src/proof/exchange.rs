@@ -48,7 +48,10 @@ pub fn begin(secret: u64, claim: &Claim) -> Begun {
     let mut random = [0u8; 64];
     sys::random(&mut random);
     let scalar = Scalar::from_bytes_mod_order_wide(&random);
-    let hash = Sha512::new().chain_update(GENERATOR).chain_update(secret.to_le_bytes()).chain_update(claim.hashed());
+    let hash = Sha512::new()
+        .chain_update(GENERATOR)
+        .chain_update(secret.to_le_bytes())
+        .chain_update(claim.hashed());
     let generator = RistrettoPoint::from_uniform_bytes(&hash.finalize().into());
     Begun { scalar: scalar.to_bytes(), share: (generator * scalar).compress().to_bytes() }
 }
@@ -63,11 +66,16 @@ pub fn finish(begun: &Begun, shown: &[u8; SHARE], claim: &Claim) -> Option<Tags>
     if common.is_identity() {
         return None;
     }
-    let [first, second] = if claim.side == 0 { [&begun.share, shown] } else { [shown, &begun.share] };
-    let key = Sha512::new().chain_update(KEY).chain_update(claim.hashed()).chain_update(common.compress().as_bytes());
+    let [first, second] =
+        if claim.side == 0 { [&begun.share, shown] } else { [shown, &begun.share] };
+    let key = Sha512::new()
+        .chain_update(KEY)
+        .chain_update(claim.hashed())
+        .chain_update(common.compress().as_bytes());
     let key = key.chain_update(first).chain_update(second).finalize();
     let tag = |side: u8| {
-        let hash = Sha512::new().chain_update(TAG).chain_update(key).chain_update([side]).finalize();
+        let hash =
+            Sha512::new().chain_update(TAG).chain_update(key).chain_update([side]).finalize();
         hash.iter().take(8).fold(0u64, |word, byte| word << 8 | u64::from(*byte)).max(1)
     };
     Some(Tags { own: tag(claim.side), other: tag(1 - claim.side) })
@@ -80,7 +88,9 @@ mod tests {
 
     fn both(secrets: [u64; 2], claims: [Claim; 2]) -> [Tags; 2] {
         let begun = [begin(secrets[0], &claims[0]), begin(secrets[1], &claims[1])];
-        let tags = |side: usize| finish(&begun[side], &begun[1 - side].share, &claims[side]).expect("a share");
+        let tags = |side: usize| {
+            finish(&begun[side], &begun[1 - side].share, &claims[side]).expect("a share")
+        };
         [tags(0), tags(1)]
     }
 
@@ -110,7 +120,11 @@ mod tests {
         assert_eq!(finish(&begun, &[0xff; SHARE], &claim(0)), None, "no encoding");
         let mut odd = [0; SHARE];
         odd[0] = 1;
-        assert_eq!(finish(&begun, &odd, &claim(0)), None, "a negative one (RFC 9496, section 4.3.1)");
+        assert_eq!(
+            finish(&begun, &odd, &claim(0)),
+            None,
+            "a negative one (RFC 9496, section 4.3.1)"
+        );
     }
 
     /// One's own share and tag, shown back, are worth nothing.

@@ -57,10 +57,16 @@ impl Question {
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
-        let [VERSION, side @ 0..=1, connected @ 0..=1, 0, 0, 0, 0, 0, nonces @ ..] = bytes else { return None };
+        let [VERSION, side @ 0..=1, connected @ 0..=1, 0, 0, 0, 0, 0, nonces @ ..] = bytes else {
+            return None;
+        };
         let (first, second) = nonces.split_at(8);
         let nonce = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
-        Some(Self { side: *side, connected: *connected == 1, nonces: [nonce(first)?, nonce(second)?] })
+        Some(Self {
+            side: *side,
+            connected: *connected == 1,
+            nonces: [nonce(first)?, nonce(second)?],
+        })
     }
 
     /// The claim that it makes about the socket `fd`; `None` where that is not connected.
@@ -121,7 +127,14 @@ fn answer(socket: &Fd) -> Option<u64> {
     let until = sys::monotonic_ns() + PATIENCE;
     let mut bytes = [0u8; ANSWER];
     loop {
-        let arguments = [socket.0 as usize, bytes.as_mut_ptr() as usize, ANSWER, libc::MSG_DONTWAIT as usize, 0, 0];
+        let arguments = [
+            socket.0 as usize,
+            bytes.as_mut_ptr() as usize,
+            ANSWER,
+            libc::MSG_DONTWAIT as usize,
+            0,
+            0,
+        ];
         // SAFETY: the buffer is writable for its length.
         match unsafe { sys::raw(Sysno::recvfrom, arguments) } {
             Ok(ANSWER) => return Some(u64::from_le_bytes(bytes)),
@@ -161,7 +174,8 @@ mod tests {
     fn the_socket_lies_above_the_segments() {
         let host = Path::new("/run/ginnel/t/host.sock");
         let address = address(host).expect("short enough");
-        let path: Vec<u8> = address.sun_path.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
+        let path: Vec<u8> =
+            address.sun_path.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
         assert_eq!(path, b"/run/ginnel/prove.sock");
         assert!(super::address(Path::new(&format!("/{}/t/host.sock", "x".repeat(120)))).is_none());
     }

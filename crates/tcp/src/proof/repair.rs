@@ -33,7 +33,8 @@ pub fn numbers(fd: c_int, connected: bool) -> Result<Numbers, Unproven> {
     // A handler could use the socket itself, or leave it under repair by siglongjmp.
     let _blocked = sys::block_signals();
     let mut reuse: c_int = 0;
-    kernel::getsockopt(fd, SOL_SOCKET, libc::SO_REUSEADDR, &mut reuse).map_err(|_| Unproven::Never)?;
+    kernel::getsockopt(fd, SOL_SOCKET, libc::SO_REUSEADDR, &mut reuse)
+        .map_err(|_| Unproven::Never)?;
     kernel::setsockopt(fd, IPPROTO_TCP, libc::TCP_REPAIR, &ON).map_err(|_| Unproven::Never)?;
     let repaired = Repaired { fd, reuse };
     let read = (0..TRIES).find_map(|_| repaired.read(connected));
@@ -98,7 +99,8 @@ mod tests {
 
     fn reuse(stream: &TcpStream) -> c_int {
         let mut value = -1;
-        kernel::getsockopt(stream.as_raw_fd(), SOL_SOCKET, libc::SO_REUSEADDR, &mut value).expect("a socket");
+        kernel::getsockopt(stream.as_raw_fd(), SOL_SOCKET, libc::SO_REUSEADDR, &mut value)
+            .expect("a socket");
         value
     }
 
@@ -171,7 +173,8 @@ mod tests {
         let (client, _server) = pair();
         numbers(client.as_raw_fd(), true).expect("read");
         let mut number = 0u32;
-        let read = kernel::getsockopt(client.as_raw_fd(), IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number);
+        let read =
+            kernel::getsockopt(client.as_raw_fd(), IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number);
         assert_eq!(read, Err(libc::EINVAL));
     }
 
@@ -185,9 +188,20 @@ mod tests {
         let tuple = |swap: bool| {
             let (a, b) = (([1; 16], 1), ([2; 16], 2));
             let (local, remote) = if swap { (b, a) } else { (a, b) };
-            Tuple { label: 0, local: local.0, local_port: local.1, remote: remote.0, remote_port: remote.1 }
+            Tuple {
+                label: 0,
+                local: local.0,
+                local_port: local.1,
+                remote: remote.0,
+                remote_port: remote.1,
+            }
         };
-        let claim = |side: u8, connected| Claim { side, connected, nonces: [5, 6], tuple: tuple(side == 1) };
+        let claim = |side: u8, connected| Claim {
+            side,
+            connected,
+            nonces: [5, 6],
+            tuple: tuple(side == 1),
+        };
         let secret = |stream: &TcpStream, side, connected| {
             claim(side, connected).secret(numbers(stream.as_raw_fd(), connected).expect("read"))
         };

@@ -63,7 +63,8 @@ impl<'a> Endpoint<'a> {
         if self.resent_bytes_are_due() {
             return Take::Error(libc::ECONNRESET);
         }
-        if self.slot().stage() != Stage::Active || self.channel().has_ended(1 - self.slot().side()) {
+        if self.slot().stage() != Stage::Active || self.channel().has_ended(1 - self.slot().side())
+        {
             Take::End
         } else {
             self.ended_without_mark()
@@ -101,7 +102,8 @@ impl<'a> Endpoint<'a> {
             let again = tail.wrapping_sub(record.ring) << 12 >> 12;
             again <= 1 << 30 && direction.sent().load(Acquire).wrapping_sub(record.tcp) <= again
         };
-        epoch & 1 == 0 && direction.switch(epoch).checked(|record| record.epoch == epoch).is_ok_and(again)
+        epoch & 1 == 0
+            && direction.switch(epoch).checked(|record| record.epoch == epoch).is_ok_and(again)
     }
 
     /// On TCP: the next of them, if there are any: its TCP offset, and its place in the ring. An
@@ -140,7 +142,8 @@ impl<'a> Endpoint<'a> {
             return Take::End;
         }
         let outgoing = self.outgoing();
-        let unread = self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot().tx.tail.load(Relaxed);
+        let unread =
+            self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot().tx.tail.load(Relaxed);
         if !unread || self.slot().has(flag::TX_SHUT | flag::RX_SHUT) {
             return Take::End;
         }
@@ -176,8 +179,8 @@ impl<'a> Endpoint<'a> {
     pub(super) fn failed(self, errno: c_int) -> Take {
         if errno == libc::ECONNRESET && self.slot().stage() == Stage::Active {
             let direction = self.incoming();
-            let clean =
-                direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot().rx.head.load(Relaxed);
+            let clean = direction.eof().load(Acquire) != NO_EOF
+                && direction.eof().load(Acquire) == self.slot().rx.head.load(Relaxed);
             // A program that ended without closing: its kernel resets for a token that lay unread.
             // Had it read everything, TCP would have said end-of-file.
             let read_all = self.all_was_read();
@@ -214,10 +217,16 @@ impl<'a> Endpoint<'a> {
         let Ok(epoch) = self.epoch(direction) else { return false };
         let sent = direction.sent().load(Acquire);
         if phase & 1 == 1 {
-            let only_tokens = |record: Record| sent <= record.tcp && direction.tail().load(Acquire) == record.ring;
+            let only_tokens = |record: Record| {
+                sent <= record.tcp && direction.tail().load(Acquire) == record.ring
+            };
             return epoch == phase || self.record(direction, epoch).is_ok_and(only_tokens);
         }
-        let data = if epoch == phase { Ok(sent) } else { self.record(direction, phase + 1).map(|record| record.tcp) };
+        let data = if epoch == phase {
+            Ok(sent)
+        } else {
+            self.record(direction, phase + 1).map(|record| record.tcp)
+        };
         let come = self.slot().rx.received.load(Relaxed) + kernel::readable(self.fd());
         data.is_ok_and(|data| come >= data) && (epoch != phase || !self.resent_bytes_are_due())
     }
@@ -232,7 +241,9 @@ impl<'a> Endpoint<'a> {
             return head == tx.tail.load(Relaxed);
         }
         // Back on TCP: nothing but the downgrade's own token went out since.
-        let since = |record: &Record| record.epoch == epoch && record.ring == head && tx.sent.load(Relaxed) == record.tcp;
+        let since = |record: &Record| {
+            record.epoch == epoch && record.ring == head && tx.sent.load(Relaxed) == record.tcp
+        };
         epoch != 0 && outgoing.switch(epoch).checked(since).is_ok()
     }
 }

@@ -17,7 +17,9 @@ impl<'a> Endpoint<'a> {
     pub fn asked_to_freeze(self) -> bool {
         let direction = self.incoming();
         let wish = direction.wish().load(Acquire);
-        wish & 1 == 1 && wish == direction.epoch().load(Acquire) && self.slot().rx.frozen.load(Relaxed) == 0
+        wish & 1 == 1
+            && wish == direction.epoch().load(Acquire)
+            && self.slot().rx.frozen.load(Relaxed) == 0
     }
 
     /// Asks the writer to come back to TCP: reads no further in the ring, and names where it
@@ -84,7 +86,11 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     #[cold]
-    pub(super) unsafe fn take_left(self, sink: &mut Sink<'_>, next: (u64, u64)) -> Result<bool, Corrupt> {
+    pub(super) unsafe fn take_left(
+        self,
+        sink: &mut Sink<'_>,
+        next: (u64, u64),
+    ) -> Result<bool, Corrupt> {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
         let (received, from) = next;
         // They lie in this ring and the next, if there is one.
@@ -144,7 +150,9 @@ impl<'a> Endpoint<'a> {
         let page = channel.service(other).load(Relaxed);
         let index = channel.owner(other).load(Relaxed) as u32;
         fence(SeqCst);
-        if let (Ok(page @ 1..), Ok(bit)) = (u32::try_from(page), u16::try_from(index % waiter::BITS)) {
+        if let (Ok(page @ 1..), Ok(bit)) =
+            (u32::try_from(page), u16::try_from(index % waiter::BITS))
+        {
             // Where it is not reached, it looks by itself after a while.
             let _ = self.attachment.node.ring(page, bit);
         }
@@ -178,7 +186,8 @@ mod tests {
     /// sent again and received.
     fn frozen<'a>(attachment: &'a Attachment, socket: &TcpStream, again: u64) -> Endpoint<'a> {
         let end = active_end(attachment);
-        let end = Endpoint::new(attachment, attachment.ledger.index(end.slot()), socket.as_raw_fd());
+        let end =
+            Endpoint::new(attachment, attachment.ledger.index(end.slot()), socket.as_raw_fd());
         let (rx, direction) = (&end.slot().rx, end.incoming());
         let (start, offset) = (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed));
         let span = end.ring(start, offset, rx.ring_size.load(Relaxed)).expect("its ring");
@@ -221,14 +230,17 @@ mod tests {
     /// However often they are looked at before.
     #[test]
     fn what_was_not_sent_again_is_taken_from_the_ring() {
-        for (again, resets, looks) in (0..4).flat_map(|n| [0, 1, 10, 31, 32].map(|again| (again, n & 1 == 0, n & 2 == 0))) {
+        for (again, resets, looks) in
+            (0..4).flat_map(|n| [0, 1, 10, 31, 32].map(|again| (again, n & 1 == 0, n & 2 == 0)))
+        {
             let directory = tempfile::tempdir().expect("a directory");
             let attachment = attached(directory.path());
             let (socket, other) = pair();
             let end = frozen(&attachment, &socket, again);
             if resets {
                 let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-                kernel::setsockopt(other.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &linger).expect("set");
+                kernel::setsockopt(other.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+                    .expect("set");
             }
             drop(other);
             wait_for_the_end(end);
@@ -249,7 +261,10 @@ mod tests {
                 }
             };
             assert_eq!(got, left, "{again} {resets} {looks}");
-            assert!(matches!(last, None | Some(Take::End | Take::Error(libc::ECONNRESET))), "{last:?}");
+            assert!(
+                matches!(last, None | Some(Take::End | Take::Error(libc::ECONNRESET))),
+                "{last:?}"
+            );
         }
     }
 

@@ -17,7 +17,11 @@ impl<'a> Endpoint<'a> {
     /// The same, for calls of signal handlers.
     #[inline(always)]
     pub(super) fn receive_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
-        let held = self.slot().rx.lock.lock_unless_interrupted(&self.attachment.node.processes, self.ticket())?;
+        let held = self
+            .slot()
+            .rx
+            .lock
+            .lock_unless_interrupted(&self.attachment.node.processes, self.ticket())?;
         Ok(self.made_whole_rx(held))
     }
 

@@ -44,7 +44,8 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.incoming();
         if !self.rx_in_ring() {
-            let there = if kernel::at_mark(self.fd()) { u64::MAX } else { kernel::readable(self.fd()) };
+            let there =
+                if kernel::at_mark(self.fd()) { u64::MAX } else { kernel::readable(self.fd()) };
             fence(SeqCst);
             let phase = rx.phase.load(Relaxed);
             let mut limit = u64::MAX;
@@ -136,7 +137,12 @@ impl<'a> Endpoint<'a> {
     ///
     /// # Safety
     /// The sink's buffers are writable memory.
-    unsafe fn peek_ring(self, sink: &mut Sink<'_>, direction: Direction<'_>, from: u64) -> Result<bool, Corrupt> {
+    unsafe fn peek_ring(
+        self,
+        sink: &mut Sink<'_>,
+        direction: Direction<'_>,
+        from: u64,
+    ) -> Result<bool, Corrupt> {
         let rx = &self.slot().rx;
         if rx.frozen.load(Relaxed) != 0 {
             return Ok(false);
@@ -151,7 +157,8 @@ impl<'a> Endpoint<'a> {
         }
         let mut position = from;
         let grown = direction.grown().load(Acquire);
-        let (mut start, mut offset, mut size_here) = (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size);
+        let (mut start, mut offset, mut size_here) =
+            (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size);
         let mut next = None;
         let mut reach = size;
         if grown != rx.grown.load(Relaxed) {
@@ -167,7 +174,9 @@ impl<'a> Endpoint<'a> {
                 (start, offset, size_here) = (next_start, next_offset, next_size);
                 next = None;
             }
-            let until = next.map_or(available, |(next_start, ..)| next_start.wrapping_sub(position).min(available));
+            let until = next.map_or(available, |(next_start, ..)| {
+                next_start.wrapping_sub(position).min(available)
+            });
             let Some((at, len)) = sink.next() else { return Ok(false) };
             if len == 0 {
                 return Ok(false);
@@ -207,7 +216,8 @@ impl<'a> Endpoint<'a> {
         if phase & 1 == 1 {
             match (epoch > phase).then(|| self.record(direction, epoch)) {
                 Some(Ok(record)) => {
-                    record.ring.wrapping_sub(rx.head.load(Relaxed)).min(1 << 30) + there.saturating_sub(record.tcp - received)
+                    record.ring.wrapping_sub(rx.head.load(Relaxed)).min(1 << 30)
+                        + there.saturating_sub(record.tcp - received)
                 }
                 Some(Err(_)) => 0,
                 None if rx.frozen.load(Relaxed) != 0 && !self.writer_is_gone(direction) => 0,
@@ -220,7 +230,8 @@ impl<'a> Endpoint<'a> {
                     // The writer may have left the ring again before this reader came to it.
                     let behind = match (epoch > phase + 1).then(|| self.record(direction, epoch)) {
                         Some(Ok(down)) => {
-                            down.ring.wrapping_sub(record.ring).min(1 << 30) + there.saturating_sub(down.tcp - received)
+                            down.ring.wrapping_sub(record.ring).min(1 << 30)
+                                + there.saturating_sub(down.tcp - received)
                         }
                         Some(Err(_)) => 0,
                         None => in_ring(record.ring),

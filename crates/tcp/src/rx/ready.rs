@@ -21,7 +21,11 @@ impl<'a> Endpoint<'a> {
             return direction.tail().load(Acquire) != head;
         }
         match self.record(direction, phase + 1) {
-            Ok(record) => record.ring != head || rx.received.load(Relaxed) >= record.tcp || kernel::readable(self.fd()) > 0,
+            Ok(record) => {
+                record.ring != head
+                    || rx.received.load(Relaxed) >= record.tcp
+                    || kernel::readable(self.fd()) > 0
+            }
             Err(Corrupt) => true,
         }
     }
@@ -104,7 +108,9 @@ impl<'a> Endpoint<'a> {
     /// further, would have the kernel asked at every event.
     #[must_use]
     pub fn ask_beside_ring(self) -> i16 {
-        let ask = || sys::poll(self.fd(), libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLPRI, 0);
+        let ask = || {
+            sys::poll(self.fd(), libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLPRI, 0)
+        };
         let (got, attention) = (ask(), &self.slot().attention);
         if got & !libc::POLLOUT != 0 || attention.load(Relaxed) & attention::KERNEL == 0 {
             return got;
@@ -124,7 +130,8 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn peer_has_ended(self) -> bool {
-        self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
+        self.incoming().eof().load(Acquire) != NO_EOF
+            || self.channel().has_ended(1 - self.slot().side())
     }
 
     /// On TCP again: had all that has come by now come when the ring's end was `tail`? (Its lower
@@ -143,10 +150,11 @@ impl<'a> Endpoint<'a> {
         if since != dry && come.wrapping_sub(since) & DRY_AT != 0 {
             return false;
         }
-        let had_come = direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
-            let again = tail.wrapping_sub(record.ring) << 12 >> 12;
-            again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
-        });
+        let had_come =
+            direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
+                let again = tail.wrapping_sub(record.ring) << 12 >> 12;
+                again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
+            });
         // Behind urgent data the kernel counts nothing, until that is read.
         had_come && !kernel::at_mark(self.fd())
     }
@@ -243,7 +251,9 @@ impl<'a> Endpoint<'a> {
             return false;
         }
         match self.epoch(direction) {
-            Ok(epoch) if epoch > phase => self.record(direction, epoch).is_ok_and(|record| record.ring != head),
+            Ok(epoch) if epoch > phase => {
+                self.record(direction, epoch).is_ok_and(|record| record.ring != head)
+            }
             _ => direction.tail().load(Acquire) != head,
         }
     }
@@ -271,7 +281,8 @@ impl<'a> Endpoint<'a> {
     pub fn is_switching(self) -> bool {
         if self.rx_in_ring() {
             let (direction, rx) = (self.incoming(), &self.slot().rx);
-            let leaving = rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != rx.phase.load(Relaxed);
+            let leaving = rx.frozen.load(Relaxed) != 0
+                || direction.epoch().load(Acquire) != rx.phase.load(Relaxed);
             leaving && direction.tail().load(Acquire) != rx.head.load(Relaxed)
         } else {
             self.resent_bytes_are_due()

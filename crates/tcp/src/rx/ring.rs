@@ -16,7 +16,11 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     #[inline]
-    pub(super) unsafe fn step_in_ring(self, sink: &mut Sink<'_>, sweeper: Sweeper) -> Result<Step, Corrupt> {
+    pub(super) unsafe fn step_in_ring(
+        self,
+        sink: &mut Sink<'_>,
+        sweeper: Sweeper,
+    ) -> Result<Step, Corrupt> {
         let slot = self.slot();
         let rx = &slot.rx;
         let direction = self.incoming();
@@ -90,12 +94,19 @@ impl<'a> Endpoint<'a> {
     #[cold]
     pub(super) fn writer_is_gone(self, direction: Direction<'_>) -> bool {
         direction.eof().load(Acquire) != NO_EOF
-            || sys::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
+            || sys::poll(self.fd(), libc::POLLRDHUP, 0)
+                & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP)
+                != 0
     }
 
     /// Where the ring after the present one begins, of which all up to `from` is behind the reader:
     /// (first position, offset, size), checked.
-    pub(super) fn next_ring(self, direction: Direction<'_>, grown: u64, from: u64) -> Result<(u64, u64, u64), Corrupt> {
+    pub(super) fn next_ring(
+        self,
+        direction: Direction<'_>,
+        grown: u64,
+        from: u64,
+    ) -> Result<(u64, u64, u64), Corrupt> {
         let rx = &self.slot().rx;
         if grown != rx.grown.load(Relaxed).wrapping_add(1) {
             return Err(Corrupt);
@@ -106,12 +117,18 @@ impl<'a> Endpoint<'a> {
         let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
         // Ahead by what the present ring can hold at most; behind, where a whole phase was skipped.
         let room = rx.ring_size.load(Relaxed);
-        let start = start.checked(|start| start.wrapping_sub(from) <= room || from.wrapping_sub(*start) < 1 << 40)?;
+        let start = start.checked(|start| {
+            start.wrapping_sub(from) <= room || from.wrapping_sub(*start) < 1 << 40
+        })?;
         Ok((start, offset, size))
     }
 
     #[cold]
-    pub(super) fn move_to_next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(), Corrupt> {
+    pub(super) fn move_to_next_ring(
+        self,
+        direction: Direction<'_>,
+        grown: u64,
+    ) -> Result<(), Corrupt> {
         let rx = &self.slot().rx;
         let (start, offset, size) = self.next_ring(direction, grown, rx.head.load(Relaxed))?;
         rx.ring_start.store(start, Relaxed);
@@ -124,7 +141,12 @@ impl<'a> Endpoint<'a> {
 
     /// The ring holds nothing more (for now, or up to the downgrade).
     #[cold]
-    fn ring_is_empty(self, direction: Direction<'_>, down: Option<Record>, sweeper: Sweeper) -> Result<Step, Corrupt> {
+    fn ring_is_empty(
+        self,
+        direction: Direction<'_>,
+        down: Option<Record>,
+        sweeper: Sweeper,
+    ) -> Result<Step, Corrupt> {
         let slot = self.slot();
         let rx = &slot.rx;
         if let Some(record) = down {
@@ -139,7 +161,9 @@ impl<'a> Endpoint<'a> {
                     Ok(1) => Step::Again,
                     // The writer died in the middle of a downgrade: what it was to send again is
                     // lost.
-                    Ok(_) if direction.tail().load(Acquire) != record.ring => Step::Done(Take::Error(libc::ECONNRESET)),
+                    Ok(_) if direction.tail().load(Acquire) != record.ring => {
+                        Step::Done(Take::Error(libc::ECONNRESET))
+                    }
                     Ok(_) => Step::Done(Take::End),
                     Err(libc::EAGAIN) => Step::Done(Take::Nothing),
                     Err(errno) => Step::Done(self.failed(errno)),
@@ -153,7 +177,9 @@ impl<'a> Endpoint<'a> {
         let eof = direction.eof().load(Acquire);
         if eof != NO_EOF {
             let tail = direction.tail().load(Acquire);
-            if tail != rx.head.load(Relaxed) || direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
+            if tail != rx.head.load(Relaxed)
+                || direction.epoch().load(Acquire) != rx.phase.load(Relaxed)
+            {
                 return Ok(Step::Again);
             }
             if eof != tail {
@@ -190,7 +216,11 @@ impl<'a> Endpoint<'a> {
                     // and nothing to receive.
                     if kernel::at_mark(self.fd()) {
                         fence(SeqCst);
-                        return if self.has_news(direction) { Ok(Step::Again) } else { Err(Corrupt) };
+                        return if self.has_news(direction) {
+                            Ok(Step::Again)
+                        } else {
+                            Err(Corrupt)
+                        };
                     }
                     return Ok(Step::Done(Take::Nothing));
                 }

@@ -40,7 +40,11 @@ impl<'a> Sink<'a> {
     }
 
     /// The next places, at most `limit` bytes in all.
-    pub(super) fn window<'b>(&mut self, pieces: &'b mut [iovec; WINDOW], limit: u64) -> &'b [iovec] {
+    pub(super) fn window<'b>(
+        &mut self,
+        pieces: &'b mut [iovec; WINDOW],
+        limit: u64,
+    ) -> &'b [iovec] {
         self.at.window(pieces, limit)
     }
 

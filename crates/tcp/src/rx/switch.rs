@@ -20,9 +20,9 @@ impl<'a> Endpoint<'a> {
 
     pub(super) fn record(self, direction: Direction<'_>, number: u64) -> Result<Record, Corrupt> {
         let received = self.slot().rx.received.load(Relaxed);
-        direction
-            .switch(number)
-            .checked(|record| record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40)
+        direction.switch(number).checked(|record| {
+            record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40
+        })
     }
 
     pub(super) fn enter_tcp(self, direction: Direction<'_>, epoch: u64) {
@@ -36,7 +36,11 @@ impl<'a> Endpoint<'a> {
         direction.ack().store(epoch, SeqCst);
     }
 
-    pub(super) fn enter_ring(self, direction: Direction<'_>, record: Record) -> Result<(), Corrupt> {
+    pub(super) fn enter_ring(
+        self,
+        direction: Direction<'_>,
+        record: Record,
+    ) -> Result<(), Corrupt> {
         let rx = &self.slot().rx;
         let head = rx.head.load(Relaxed);
         // Frozen bytes were sent again over TCP: the ring goes on behind them.

@@ -90,7 +90,8 @@ impl<'a> Endpoint<'a> {
                 }
                 Slot::count(&slot.in_tcp, got as u64);
                 // Look for more only where a switch is at hand: another round costs three calls.
-                let more = limit != u64::MAX || sink.next().is_some_and(|(_, len)| len > 0) && there > got as u64;
+                let more = limit != u64::MAX
+                    || sink.next().is_some_and(|(_, len)| len > 0) && there > got as u64;
                 Ok(if more && got > 0 { Step::Again } else { Step::Done(Take::Nothing) })
             }
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),

@@ -70,7 +70,8 @@ impl<'a> Endpoint<'a> {
             self.note(want);
             return Some(Want::Token);
         }
-        (self.sweep(Sweeper::Sleeps(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
+        (self.sweep(Sweeper::Sleeps(want)) != Swept::News)
+            .then(|| Want::of(self.incoming().want_data().load(Relaxed)))
     }
 
     /// Are this end's sleepers woken by tokens only? Also while one sleeps in the kernel's own
@@ -99,7 +100,9 @@ impl<'a> Endpoint<'a> {
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.joined().rings() || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
+        !self.joined().rings()
+            || self.slot().has(flag::SHARED)
+            || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.
@@ -146,7 +149,12 @@ impl<'a> Endpoint<'a> {
         // Whether any token can lie there is known without asking: all that were armed (the first
         // by the channel's creator), less those that came.
         let tokens = rx.tokens.load(Relaxed);
-        let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(wish() == Want::Token)).wrapping_sub(tokens);
+        let due = rx
+            .armed
+            .load(Relaxed)
+            .wrapping_add(1)
+            .wrapping_sub(u64::from(wish() == Want::Token))
+            .wrapping_sub(tokens);
         let counted = match sweeper {
             Sweeper::Sleeps(_) if due == 0 => 0,
             // The only one that can lie there was seen. (A wish for room that nobody claimed yet is
@@ -173,7 +181,8 @@ impl<'a> Endpoint<'a> {
             _ => {}
         }
         fence(SeqCst);
-        let waits = rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == rx.phase.load(Relaxed);
+        let waits = rx.frozen.load(Relaxed) != 0
+            && direction.epoch().load(Acquire) == rx.phase.load(Relaxed);
         if !waits && self.has_news(direction) {
             return Swept::News;
         }
@@ -196,7 +205,10 @@ impl<'a> Endpoint<'a> {
     /// Does a wish for data stand: will whoever sleeps here be woken by the next byte?
     #[must_use]
     pub fn will_be_woken(self) -> bool {
-        matches!(Want::of(self.incoming().want_data().load(Relaxed)), Want::Waiter { .. } | Want::Token)
+        matches!(
+            Want::of(self.incoming().want_data().load(Relaxed)),
+            Want::Waiter { .. } | Want::Token
+        )
     }
 
     /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was
@@ -225,9 +237,9 @@ impl<'a> Endpoint<'a> {
         let phase = rx.phase.load(Relaxed);
         fence(SeqCst);
         match self.epoch(direction) {
-            Ok(epoch) if epoch > phase => {
-                self.record(direction, epoch).map_or(0, |record| there.min(record.tcp - rx.received.load(Relaxed)))
-            }
+            Ok(epoch) if epoch > phase => self
+                .record(direction, epoch)
+                .map_or(0, |record| there.min(record.tcp - rx.received.load(Relaxed))),
             Ok(_) => there,
             Err(Corrupt) => 0,
         }

@@ -34,7 +34,8 @@ impl Watch<'_> {
     #[inline]
     pub fn is_filled(&self) -> bool {
         let phase = self.rx.phase.load(Relaxed);
-        let filled = self.incoming.tail().load(Acquire) != self.rx.head.load(Relaxed) && self.rx.frozen.load(Relaxed) == 0;
+        let filled = self.incoming.tail().load(Acquire) != self.rx.head.load(Relaxed)
+            && self.rx.frozen.load(Relaxed) == 0;
         filled && phase & 1 == 1 && self.incoming.epoch().load(Acquire) == phase
     }
 
@@ -51,7 +52,8 @@ impl Watch<'_> {
     pub fn next_place(&self) -> *const u8 {
         let rx = self.rx;
         let size = rx.ring_size.load(Relaxed);
-        let at = rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
+        let at =
+            rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
         self.base.wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
     }
 }

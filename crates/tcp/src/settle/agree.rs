@@ -16,7 +16,9 @@ impl Endpoint<'_> {
     pub(super) fn settle(self, patient: bool) {
         let slot = self.slot();
         let attempt = slot.attempts.fetch_add(1, Relaxed);
-        let due = attempt <= EAGER || attempt.is_multiple_of(8) || stands_still(self.channel(), 1 - slot.side());
+        let due = attempt <= EAGER
+            || attempt.is_multiple_of(8)
+            || stands_still(self.channel(), 1 - slot.side());
         if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
             return;
         }
@@ -33,7 +35,8 @@ impl Endpoint<'_> {
         };
         // Until both have agreed: what one has seen to agree, the other is to see as well.
         if patient && slot.stage() == Stage::Settling {
-            if catchup::stop(slot, || self.channel(), || kernel::unacknowledged(self.fd()), settled) {
+            if catchup::stop(slot, || self.channel(), || kernel::unacknowledged(self.fd()), settled)
+            {
                 // All has arrived: the reader has little left to read before the ring can be taken
                 // up.
                 catchup::soon(slot);
@@ -70,13 +73,16 @@ impl Endpoint<'_> {
                 channel.direction(theirs).received().store(facts.received, Relaxed);
                 slot.set(flag::COUNTED, true);
                 self.count_sent(0);
-                if !self.agrees(facts, still) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
+                if !self.agrees(facts, still)
+                    || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed)
+                {
                     return;
                 }
                 channel.agreed(mine).store(1, SeqCst);
             }
         }
-        if channel.agreed(theirs).load(Acquire) == 1 && slot.advance(Stage::Settling, Stage::Active) {
+        if channel.agreed(theirs).load(Acquire) == 1 && slot.advance(Stage::Settling, Stage::Active)
+        {
             slot.tx.tries.store(0, Relaxed);
             slot.set_reason(Reason::None);
         }

@@ -67,7 +67,9 @@ impl Endpoint<'_> {
         }
         if !slot.has(flag::BEGUN) {
             // Who sends or receives meanwhile waits for the locks.
-            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return Err(Unproven::Later) };
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else {
+                return Err(Unproven::Later);
+            };
             // Whoever has it too, and no right to it, could use it meanwhile.
             let shared = slot.has(flag::SPAWNED | flag::SEVERAL);
             let begun = exchange::begin(prover.secret(self.fd(), shared, &claim)?, &claim);
@@ -82,7 +84,8 @@ impl Endpoint<'_> {
             // whatever it does next.
             slot.refused.fetch_add(1, Relaxed);
             slot.set(flag::ON_TRIAL, true);
-            let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
+            let tags =
+                exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
             slot.expected.store(tags.other, Relaxed);
             channel.proof(side).store(tags.own, Release);
         }
@@ -92,7 +95,8 @@ impl Endpoint<'_> {
                 if slot.has(flag::ON_TRIAL) {
                     // It was the other end: this try was no stranger's. Also where it is trusted.
                     slot.set(flag::ON_TRIAL, false);
-                    let _ = slot.refused.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+                    let _ =
+                        slot.refused.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
                 }
                 Ok(true)
             }

@@ -26,7 +26,8 @@ impl<'a> Endpoint<'a> {
 
     /// Did the other end say that its stream ends, or has it not ended?
     fn other_end_is_meant(self) -> bool {
-        self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
+        self.incoming().eof().load(Acquire) != NO_EOF
+            || self.channel().has_ended(1 - self.slot().side())
     }
 
     /// Do bytes wait in the ring for an end whose own stream has ended? Its kernel has nothing left
@@ -35,7 +36,11 @@ impl<'a> Endpoint<'a> {
     pub fn waits_for_half_closed(self) -> bool {
         // One that receives no more would answer even an old byte with RST.
         let reads = || !self.channel().is_shut(1 - self.slot().side());
-        self.tx_in_ring() && self.other_end_is_meant() && self.unread() != 0 && self.reader_is_here() && reads()
+        self.tx_in_ring()
+            && self.other_end_is_meant()
+            && self.unread() != 0
+            && self.reader_is_here()
+            && reads()
     }
 
     /// [`probe`](Self::probe), where bytes wait for an end that may die without a word.

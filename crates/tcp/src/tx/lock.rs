@@ -20,7 +20,11 @@ impl<'a> Endpoint<'a> {
     /// The same, for calls of signal handlers.
     #[inline(always)]
     pub(super) fn send_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
-        let held = self.slot().tx.lock.lock_unless_interrupted(&self.attachment.node.processes, self.ticket())?;
+        let held = self
+            .slot()
+            .tx
+            .lock
+            .lock_unless_interrupted(&self.attachment.node.processes, self.ticket())?;
         Ok(self.made_whole(held))
     }
 
@@ -86,7 +90,8 @@ impl<'a> Endpoint<'a> {
             }
         } else {
             direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
-            let (down, start, end) = (tx.down.load(Relaxed), tx.resend_start.load(Relaxed), tx.resend_to.load(Relaxed));
+            let (down, start, end) =
+                (tx.down.load(Relaxed), tx.resend_start.load(Relaxed), tx.resend_to.load(Relaxed));
             tx.owed.store(down.saturating_sub(sent).min(tx.owed.load(Relaxed)), Relaxed);
             let again = sent.saturating_sub(down).min(end.wrapping_sub(start));
             tx.resend_from.store(start.wrapping_add(again), Relaxed);

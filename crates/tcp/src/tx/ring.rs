@@ -31,7 +31,10 @@ impl<'a> Endpoint<'a> {
         let tx = &self.slot().tx;
         let (start, old_size) = (tx.ring_start.load(Relaxed), tx.old_size.load(Relaxed));
         if old_size != 0 && start.wrapping_sub(position).wrapping_sub(1) < old_size {
-            return Ok((self.ring(tx.old_start.load(Relaxed), tx.old_offset.load(Relaxed), old_size)?, start));
+            return Ok((
+                self.ring(tx.old_start.load(Relaxed), tx.old_offset.load(Relaxed), old_size)?,
+                start,
+            ));
         }
         let span = self.ring(start, tx.ring_offset.load(Relaxed), tx.ring_size.load(Relaxed))?;
         Ok((span, position.wrapping_add(1 << 40)))
@@ -55,14 +58,16 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub(super) fn known_room(self) -> Result<u64, Corrupt> {
         let tx = &self.slot().tx;
-        let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        let (tail, size, start) =
+            (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         span::free(tail, Untrusted::new(later(tx.head_seen.load(Relaxed), start)), size)
     }
 
     /// Room in the ring, and how far the reader has come, going by what it says now.
     pub(super) fn look_for_room(self, direction: Direction<'_>) -> Result<(u64, u64), Corrupt> {
         let tx = &self.slot().tx;
-        let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        let (tail, size, start) =
+            (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let known = tx.head_seen.load(Relaxed);
         let begun = later(start, tx.begun.load(Relaxed));
         // Acquire pairs with the reader's Release of `head`: it has copied the bytes before.
@@ -85,14 +90,20 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let total = iov.iter().map(|piece| piece.iov_len as u64).sum::<u64>();
         let mut room = self.room(direction, total)?;
-        if room < total && self.grow_as_full(direction) || growth::is_busy(&slot.tx, total) && self.grow_as_busy(direction) {
+        if room < total && self.grow_as_full(direction)
+            || growth::is_busy(&slot.tx, total) && self.grow_as_busy(direction)
+        {
             room = self.room(direction, total)?;
         }
         if room == 0 && total != 0 {
             return Ok(Put::RingFull);
         }
         let tx = &slot.tx;
-        let span = self.ring(tx.ring_start.load(Relaxed), tx.ring_offset.load(Relaxed), tx.ring_size.load(Relaxed))?;
+        let span = self.ring(
+            tx.ring_start.load(Relaxed),
+            tx.ring_offset.load(Relaxed),
+            tx.ring_size.load(Relaxed),
+        )?;
         let mut tail = slot.tx.tail.load(Relaxed);
         let mut taken = 0u64;
         let mut unpublished = 0u64;
@@ -111,7 +122,9 @@ impl<'a> Endpoint<'a> {
                 }
                 let n = (piece.iov_len as u64 - done).min(room).min(PIECE - unpublished);
                 // SAFETY: `n` bytes are readable in this piece.
-                unsafe { span.copy_in(tail, piece.iov_base.cast::<u8>().add(done as usize), n as usize) };
+                unsafe {
+                    span.copy_in(tail, piece.iov_base.cast::<u8>().add(done as usize), n as usize)
+                };
                 tail = tail.wrapping_add(n);
                 done += n;
                 taken += n;

@@ -92,7 +92,10 @@ impl<'a> Endpoint<'a> {
     pub fn sendable(self, told: bool) -> bool {
         let slot = self.slot();
         let in_ring = self.tx_in_ring();
-        if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) || !(if in_ring { self.frozen() } else { self.owes() }) {
+        if slot.stage() != Stage::Active
+            || slot.has(flag::TX_SHUT)
+            || !(if in_ring { self.frozen() } else { self.owes() })
+        {
             return if in_ring { self.writable() } else { told };
         }
         {
@@ -104,6 +107,10 @@ impl<'a> Endpoint<'a> {
                 return true;
             }
         }
-        if self.tx_in_ring() { self.writable() } else { !self.owes() && kernel::writable(self.fd()) }
+        if self.tx_in_ring() {
+            self.writable()
+        } else {
+            !self.owes() && kernel::writable(self.fd())
+        }
     }
 }

@@ -78,7 +78,12 @@ impl<'a> Endpoint<'a> {
             self.push_corked();
             self.reader_is_here()
         };
-        let stopped = catchup::stop(self.slot(), || self.channel(), || self.outgoing().received().load(Relaxed), is_here);
+        let stopped = catchup::stop(
+            self.slot(),
+            || self.channel(),
+            || self.outgoing().received().load(Relaxed),
+            is_here,
+        );
         if !stopped {
             self.settle_cork();
         }
@@ -152,7 +157,10 @@ impl<'a> Endpoint<'a> {
                 word.store(tail, Relaxed);
             }
             self.switch_down(tail);
-        } else if self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed))).is_err() {
+        } else if self
+            .downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))
+            .is_err()
+        {
             self.break_off(Reason::Corrupt);
         }
     }
@@ -164,7 +172,8 @@ impl<'a> Endpoint<'a> {
         // Where the counters never stood still there is nothing to compare: the next switch looks
         // again.
         facts.is_ok_and(|facts| {
-            matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot().tx.sent.load(Relaxed)
+            matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT)
+                && facts.sent != self.slot().tx.sent.load(Relaxed)
         })
     }
 
@@ -283,7 +292,11 @@ impl<'a> Endpoint<'a> {
     pub(super) fn switch_down_silently(self) {
         let slot = self.slot();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
-        self.outgoing().set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed), ring: slot.tx.tail.load(Relaxed) });
+        self.outgoing().set_switch(Record {
+            epoch,
+            tcp: slot.tx.sent.load(Relaxed),
+            ring: slot.tx.tail.load(Relaxed),
+        });
         slot.tx.owed.store(0, Relaxed);
         slot.tx.down.store(slot.tx.sent.load(Relaxed), Relaxed);
         slot.tx.resend_start.store(slot.tx.resend_to.load(Relaxed), Relaxed);
@@ -297,7 +310,11 @@ impl<'a> Endpoint<'a> {
     /// is taken up again once all was read.
     pub fn spill(self) {
         let Ok(_held) = self.send_lock_unless_interrupted() else { return };
-        if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && !self.frozen() {
+        if self.slot().stage() == Stage::Active
+            && self.tx_in_ring()
+            && !self.slot().has(flag::TX_SHUT)
+            && !self.frozen()
+        {
             self.leave_ring();
         }
     }
@@ -305,6 +322,7 @@ impl<'a> Endpoint<'a> {
     /// Is this end's writer waiting for the reader to freeze?
     #[must_use]
     pub fn wishes(self) -> bool {
-        self.tx_in_ring() && self.outgoing().wish().load(Relaxed) == self.slot().tx.epoch.load(Relaxed)
+        self.tx_in_ring()
+            && self.outgoing().wish().load(Relaxed) == self.slot().tx.epoch.load(Relaxed)
     }
 }

@@ -95,7 +95,11 @@ impl<'a> Endpoint<'a> {
     /// Rings a waiter of this process.
     pub(crate) fn ring_own(self, page: u32, bit: u16) {
         let node = &self.attachment.node;
-        let _ = if self.is_in_pair() { node.ring_own(self.joined(), page, bit) } else { node.ring(page, bit) };
+        let _ = if self.is_in_pair() {
+            node.ring_own(self.joined(), page, bit)
+        } else {
+            node.ring(page, bit)
+        };
     }
 
     /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it
@@ -126,7 +130,10 @@ impl<'a> Endpoint<'a> {
     /// passed on: wakes the reader at the other end over TCP.
     pub fn wake_again(self) {
         let _held = self.send_lock();
-        if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) {
+        if self.slot().stage() == Stage::Active
+            && self.tx_in_ring()
+            && !self.slot().has(flag::TX_SHUT)
+        {
             self.wake_by_token();
         }
     }
@@ -154,7 +161,10 @@ impl<'a> Endpoint<'a> {
                 // A token may be sent only in ring phase, which the send lock keeps as it is.
                 // Outside it the downgrade's own token did the waking, or FIN.
                 let Ok(_held) = self.send_lock_unless_interrupted() else { return };
-                if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && park::claim(word) == Want::Token {
+                if self.tx_in_ring()
+                    && !self.slot().has(flag::TX_SHUT)
+                    && park::claim(word) == Want::Token
+                {
                     Slot::count(&self.slot().tx.owed, 1);
                     self.pay_tokens();
                 }
@@ -180,7 +190,11 @@ mod tests {
         let attachment = attached(directory.path());
         let end = active_end(&attachment);
         let waiter = Waiter::new(&attachment.node).expect("a waiter");
-        std::fs::remove_dir_all(wake_directory(directory.path(), attachment.node.joined().segment.path())).expect("there");
+        std::fs::remove_dir_all(wake_directory(
+            directory.path(),
+            attachment.node.joined().segment.path(),
+        ))
+        .expect("there");
         waiter.sleeping(&attachment.node.joined().segment);
         end.incoming().want_space().store(waiter.want(0).word(), Relaxed);
         assert!(!end.tx_in_ring() && end.outgoing().mute().load(Relaxed) == 0);

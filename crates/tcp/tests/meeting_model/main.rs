@@ -182,7 +182,8 @@ impl Model for Meeting {
                     }
                     actions.extend(state.shown.iter().map(|shown| (e, Step::Look(*shown))));
                     // What nobody showed: a guess that is wrong, unless anybody can make it.
-                    let guess = if self.is_broken(Broken::HashUnkeyed) { expected } else { wrong() };
+                    let guess =
+                        if self.is_broken(Broken::HashUnkeyed) { expected } else { wrong() };
                     actions.push((e, Step::Look(Shown { term: guess, maker: None, met: FOREIGN })));
                 }
                 Stage::Proved(_) if !end.counts => actions.push((e, Step::ShowCounts)),
@@ -195,10 +196,13 @@ impl Model for Meeting {
         let mut state = before.clone();
         let end = &mut state.ends[usize::from(e)];
         match (step, end.stage) {
-            (Step::Draw, _) => *end = End { stage: Stage::Drawn, attempts: end.attempts + 1, counts: false },
+            (Step::Draw, _) => {
+                *end = End { stage: Stage::Drawn, attempts: end.attempts + 1, counts: false }
+            }
             (Step::Meet { side, own, other }, _) => {
                 let term = |shower| self.term(e, side, own, other, shower);
-                end.stage = Stage::Met { own: term(side), expected: term(1 - side), other, showed: false };
+                end.stage =
+                    Stage::Met { own: term(side), expected: term(1 - side), other, showed: false };
             }
             (Step::Show, Stage::Met { own, expected, other, .. }) => {
                 end.stage = Stage::Met { own, expected, other, showed: true };
@@ -219,21 +223,30 @@ impl Model for Meeting {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            Property::always("1: an end agrees only with the true other end, in this meeting", |_, s: &State| {
-                (0..2).all(|e| match s.ends[usize::from(e)].stage {
-                    Stage::Agreed(proof) => Meeting::is_true(e, s, &proof),
-                    _ => true,
-                })
-            }),
+            Property::always(
+                "1: an end agrees only with the true other end, in this meeting",
+                |_, s: &State| {
+                    (0..2).all(|e| match s.ends[usize::from(e)].stage {
+                        Stage::Agreed(proof) => Meeting::is_true(e, s, &proof),
+                        _ => true,
+                    })
+                },
+            ),
             Property::always("2: no count is shown before the proof was right", |_, s: &State| {
                 (0..2).all(|e| match s.ends[usize::from(e)] {
-                    End { stage: Stage::Proved(proof) | Stage::Agreed(proof), counts: true, .. } => Meeting::is_true(e, s, &proof),
+                    End {
+                        stage: Stage::Proved(proof) | Stage::Agreed(proof),
+                        counts: true,
+                        ..
+                    } => Meeting::is_true(e, s, &proof),
                     End { counts, stage, .. } => !counts || stage == Stage::Idle,
                 })
             }),
         ];
         if self.inside == [true; 2] {
-            let both = |_: &Self, s: &State| s.ends.iter().all(|end| matches!(end.stage, Stage::Agreed(_)));
+            let both = |_: &Self, s: &State| {
+                s.ends.iter().all(|end| matches!(end.stage, Stage::Agreed(_)))
+            };
             properties.push(Property::sometimes("3: two true ends can agree", both));
         }
         properties
@@ -253,7 +266,8 @@ fn needs(rule: Broken, property: &str, rules: Meeting) {
     let rules = Meeting { broken: Some(rule), ..rules };
     let names = rules.properties().into_iter().map(|property| property.name);
     let wanted = names.filter(|name| name.starts_with(property)).collect();
-    let checker = rules.checker().threads(1).finish_when(HasDiscoveries::AnyOf(wanted)).spawn_bfs().join();
+    let checker =
+        rules.checker().threads(1).finish_when(HasDiscoveries::AnyOf(wanted)).spawn_bfs().join();
     let broken = checker.discoveries().into_iter().find(|(name, _)| name.starts_with(property));
     let Some((name, path)) = broken else {
         panic!("{rule:?}: no run breaks {property} in {} states", checker.unique_state_count());

@@ -22,7 +22,13 @@ const BOTH: [bool; 2] = [true, true];
 
 /// A writes, switches back and forth; B reads and freezes.
 fn switching() -> Protocol {
-    Protocol { bytes: [4, 0], upgrades: [2, 0], downgrades: [2, 0], freezes: [0, 1], ..Protocol::default() }
+    Protocol {
+        bytes: [4, 0],
+        upgrades: [2, 0],
+        downgrades: [2, 0],
+        freezes: [0, 1],
+        ..Protocol::default()
+    }
 }
 
 /// As [`switching`], and A shuts down somewhere.
@@ -32,7 +38,13 @@ fn ending() -> Protocol {
 
 /// B's program sleeps in level-triggered sets, behind the shim's back.
 fn level_sets() -> Protocol {
-    Protocol { bytes: [4, 0], upgrades: [2, 0], downgrades: [1, 0], level_sets: true, ..Protocol::default() }
+    Protocol {
+        bytes: [4, 0],
+        upgrades: [2, 0],
+        downgrades: [1, 0],
+        level_sets: true,
+        ..Protocol::default()
+    }
 }
 
 /// B wants to hand its incoming direction to a program without the shim.
@@ -67,7 +79,14 @@ fn full_rings_frozen() -> Protocol {
 
 /// A closes while bytes and tokens are on the wire.
 fn closing() -> Protocol {
-    Protocol { bytes: [2, 1], upgrades: [1, 1], close: A_ALONE, coarse: true, instant: false, ..Protocol::default() }
+    Protocol {
+        bytes: [2, 1],
+        upgrades: [1, 1],
+        close: A_ALONE,
+        coarse: true,
+        instant: false,
+        ..Protocol::default()
+    }
 }
 
 /// A closes while it sleeps, or slept, on a full ring.
@@ -77,7 +96,8 @@ fn closing_full() -> Protocol {
 
 /// Both close when they like, and A switches and freezes.
 fn closing_both() -> Protocol {
-    let switches = Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
+    let switches =
+        Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
     Protocol { bytes: [1, 1], close: BOTH, coarse: true, ..switches }
 }
 
@@ -102,7 +122,8 @@ fn closing_unheard() -> Protocol {
 
 /// The writer is killed somewhere in its switches.
 fn writer_dies() -> Protocol {
-    let switches = Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
+    let switches =
+        Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
     Protocol { bytes: [2, 0], kill: A_ALONE, instant: false, coarse: true, ..switches }
 }
 
@@ -124,15 +145,25 @@ fn holds(name: &str, rules: Protocol) {
 fn needs(rule: Broken, properties: &str, rules: Protocol) {
     let rules = Protocol { broken: Some(rule), ..rules };
     let is_meant = |name: &str| name.starts_with(|number| properties.contains(number));
-    let wanted = rules.properties().iter().map(|property| property.name).filter(|name| is_meant(name)).collect();
-    let checker = rules.checker().threads(1).finish_when(HasDiscoveries::AnyOf(wanted)).spawn_bfs().join();
+    let wanted = rules
+        .properties()
+        .iter()
+        .map(|property| property.name)
+        .filter(|name| is_meant(name))
+        .collect();
+    let checker =
+        rules.checker().threads(1).finish_when(HasDiscoveries::AnyOf(wanted)).spawn_bfs().join();
     let found = checker.discoveries();
     let broken = found.into_iter().find(|(name, _)| is_meant(name));
     let Some((name, path)) = broken else {
         let states = checker.unique_state_count();
         panic!("{rule:?}: no run breaks {properties} in {states} states");
     };
-    let steps: Vec<_> = path.into_actions().iter().map(|step| format!("{}:{:?}", ["A", "B"][step.0], step.1)).collect();
+    let steps: Vec<_> = path
+        .into_actions()
+        .iter()
+        .map(|step| format!("{}:{:?}", ["A", "B"][step.0], step.1))
+        .collect();
     println!("{rule:?} breaks {name} after {} steps: {}", steps.len(), steps.join(" "));
 }
 

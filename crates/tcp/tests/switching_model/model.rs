@@ -244,15 +244,17 @@ impl Model for Protocol {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("1: the bytes handed out are those written, in order, to the last", |_, s: &State| {
-                !matches!(s.fault, Some(Fault::WrongByte | Fault::EarlyEof))
-            }),
+            Property::always(
+                "1: the bytes handed out are those written, in order, to the last",
+                |_, s: &State| !matches!(s.fault, Some(Fault::WrongByte | Fault::EarlyEof)),
+            ),
             Property::always("2: tokens are tokens and data is data", |_, s: &State| {
                 !matches!(s.fault, Some(Fault::TokenAsData | Fault::DataAsToken))
             }),
-            Property::always("3, 4, 6: nobody waits for what never comes", |m: &Protocol, s: &State| {
-                s.is_settled() || s.fault.is_some() || m.can_move(s)
-            }),
+            Property::always(
+                "3, 4, 6: nobody waits for what never comes",
+                |m: &Protocol, s: &State| s.is_settled() || s.fault.is_some() || m.can_move(s),
+            ),
             Property::always("5: no reset without unread data or a death", |_, s: &State| {
                 !matches!(s.fault, Some(Fault::ResetAfterCleanClose | Fault::ResetForNothing))
             }),
@@ -263,7 +265,9 @@ impl Model for Protocol {
 impl Protocol {
     /// Whether anything will happen though no program asks for it.
     fn can_move(&self, state: &State) -> bool {
-        STEPS.iter().any(|&step| (0..2).any(|e| state.must(e, step) && self.next_state(state, Action(e, step)).is_some()))
+        STEPS.iter().any(|&step| {
+            (0..2).any(|e| state.must(e, step) && self.next_state(state, Action(e, step)).is_some())
+        })
     }
 
     fn is_broken(&self, rule: Broken) -> bool {
@@ -275,7 +279,12 @@ impl State {
     /// Whether a step comes by itself. Programs need not write, switch, shut down, close or die.
     fn must(&self, e: usize, step: Step) -> bool {
         match step {
-            Step::Write | Step::Upgrade | Step::Downgrade | Step::Nudge | Step::Shutdown | Step::Kill => false,
+            Step::Write
+            | Step::Upgrade
+            | Step::Downgrade
+            | Step::Nudge
+            | Step::Shutdown
+            | Step::Kill => false,
             Step::SleepInLevelSet | Step::Freeze | Step::Hold | Step::HandOver => false,
             Step::Close => self.ends[e].life != Life::Open,
             _ => true,
@@ -582,7 +591,8 @@ impl Run<'_> {
                 Writing::Idle
             }
             Writing::Downgrading { ring } => {
-                let counted = if self.is_broken(Broken::OwedTokensUncounted) { 0 } else { self.out().owed };
+                let counted =
+                    if self.is_broken(Broken::OwedTokensUncounted) { 0 } else { self.out().owed };
                 let out = self.out();
                 out.down = Record { tcp: out.sent + counted.cast_signed(), ring };
                 if ring < out.tail {
@@ -631,7 +641,8 @@ impl Run<'_> {
 
     /// Wakes a reader that cannot be rung, by a token that is promised.
     fn wake_by_token(&mut self) {
-        let (silent, unpromised) = (self.is_broken(Broken::UnrungInSilence), self.is_broken(Broken::UnrungUnpromised));
+        let (silent, unpromised) =
+            (self.is_broken(Broken::UnrungInSilence), self.is_broken(Broken::UnrungUnpromised));
         let word = self.out().want_data;
         if silent || matches!(word, Word::Closed | Word::Promised(_)) {
             return;
@@ -644,7 +655,10 @@ impl Run<'_> {
 
     fn nudge(&mut self) -> Option<()> {
         let out = *self.out();
-        let may = self.end().nudges > 0 && self.send_lock_is_free() && Self::carries_tokens(&out) && !self.end().reset;
+        let may = self.end().nudges > 0
+            && self.send_lock_is_free()
+            && Self::carries_tokens(&out)
+            && !self.end().reset;
         may.then(|| {
             self.end().nudges -= 1;
             self.wake_by_token();
@@ -655,7 +669,8 @@ impl Run<'_> {
         if self.is_broken(Broken::SleepOnFullUnchecked) {
             return Writing::Asleep;
         }
-        let unchecked = self.is_broken(Broken::TokenSourceUnchecked) || self.is_broken(Broken::TokenWithoutSource);
+        let unchecked = self.is_broken(Broken::TokenSourceUnchecked)
+            || self.is_broken(Broken::TokenWithoutSource);
         if !unchecked && !self.tokens_can_come() {
             self.set_want_space(Word::None);
             return Writing::Idle;
@@ -691,8 +706,10 @@ impl Run<'_> {
     }
 
     fn upgrade(&mut self) -> Option<()> {
-        let (early, unsent) = (self.is_broken(Broken::UpgradeBeforeAck), self.is_broken(Broken::UpgradeBeforeResent));
-        let idle = self.end().writing == Writing::Idle && self.end().upgrades > 0 && !self.end().reset;
+        let (early, unsent) =
+            (self.is_broken(Broken::UpgradeBeforeAck), self.is_broken(Broken::UpgradeBeforeResent));
+        let idle =
+            self.end().writing == Writing::Idle && self.end().upgrades > 0 && !self.end().reset;
         let out = self.out();
         let entered = out.ack == out.epoch || early;
         let all_sent = out.queue.arrived == out.queue.len() && out.owed == 0;
@@ -706,7 +723,8 @@ impl Run<'_> {
     }
 
     fn downgrade(&mut self) -> Option<()> {
-        let idle = self.end().writing == Writing::Idle && self.end().downgrades > 0 && !self.end().reset;
+        let idle =
+            self.end().writing == Writing::Idle && self.end().downgrades > 0 && !self.end().reset;
         (idle && self.out().epoch % 2 == 1).then(|| {
             self.end().downgrades -= 1;
             let ring = self.out().tail;
@@ -718,7 +736,9 @@ impl Run<'_> {
     fn freeze_in_force(&mut self) -> bool {
         let any_epoch = self.is_broken(Broken::FreezeWithoutEpoch);
         let out = self.out();
-        out.epoch % 2 == 1 && out.eof == NO_EOF && out.freeze.is_some_and(|f| f.0 == out.epoch || any_epoch)
+        out.epoch % 2 == 1
+            && out.eof == NO_EOF
+            && out.freeze.is_some_and(|f| f.0 == out.epoch || any_epoch)
     }
 
     fn answer_freeze(&mut self) -> Option<()> {
@@ -733,7 +753,8 @@ impl Run<'_> {
     fn leave(&mut self, ring: u8) {
         let word = self.out().want_data;
         let armed = word == Word::Token || self.inc().want_space == Word::Token;
-        let silent = self.is_broken(Broken::DowngradeInSilence) || (self.is_broken(Broken::DowngradeWakesTheArmed) && !armed);
+        let silent = self.is_broken(Broken::DowngradeInSilence)
+            || (self.is_broken(Broken::DowngradeWakesTheArmed) && !armed);
         let unpromised = self.is_broken(Broken::DowngradeTokenUnpromised);
         self.end().writing = Writing::Downgrading { ring };
         let enough = matches!(word, Word::Promised(_)) && self.is_broken(Broken::PromisedOnce);
@@ -749,7 +770,8 @@ impl Run<'_> {
     }
 
     fn shutdown(&mut self) -> Option<()> {
-        let may = self.rules.shutdown[self.e] && self.end().writing == Writing::Idle && !self.end().reset;
+        let may =
+            self.rules.shutdown[self.e] && self.end().writing == Writing::Idle && !self.end().reset;
         let out = self.out();
         (may && out.owed == 0 && out.resend.0 == out.resend.1).then(|| {
             let out = self.out();
@@ -765,8 +787,11 @@ impl Run<'_> {
     fn ask_kernel(&mut self) -> Option<()> {
         (self.end().reading == Reading::Idle).then(|| {
             let epoch = self.inc().epoch;
-            self.end().reading =
-                if self.is_broken(Broken::RecordsBeforeFionread) { Reading::ReadEpoch { epoch } } else { self.kernel_says() };
+            self.end().reading = if self.is_broken(Broken::RecordsBeforeFionread) {
+                Reading::ReadEpoch { epoch }
+            } else {
+                self.kernel_says()
+            };
             if self.rules.coarse {
                 let _ = self.receive(false);
                 if self.end().reading == Reading::Empty {
@@ -806,10 +831,21 @@ impl Run<'_> {
         }
     }
 
-    fn receive_from_tcp(&mut self, all: bool, bytes: u8, fin: bool, reset: bool, epoch: u8) -> Option<()> {
+    fn receive_from_tcp(
+        &mut self,
+        all: bool,
+        bytes: u8,
+        fin: bool,
+        reset: bool,
+        epoch: u8,
+    ) -> Option<()> {
         let inc = self.inc();
         let upgraded = epoch > inc.phase;
-        let most = if upgraded { bytes.min((inc.up.tcp - inc.received).max(0).cast_unsigned()) } else { bytes };
+        let most = if upgraded {
+            bytes.min((inc.up.tcp - inc.received).max(0).cast_unsigned())
+        } else {
+            bytes
+        };
         if all && most < 2 {
             return None;
         }
@@ -819,7 +855,8 @@ impl Run<'_> {
             self.enter_ring();
         } else if fin {
             // Bytes of a frozen ring that were to come over TCP, and their writer died.
-            let short = inc.phase > 0 && inc.received < inc.down.tcp + (inc.tail - inc.down.ring).cast_signed();
+            let short = inc.phase > 0
+                && inc.received < inc.down.tcp + (inc.tail - inc.down.ring).cast_signed();
             if upgraded || (short && !self.is_broken(Broken::ShortResendBelieved)) {
                 self.read_reset();
             } else {
@@ -887,7 +924,11 @@ impl Run<'_> {
             self.end().reading = Reading::HeadMoved;
             return;
         }
-        let tokens = if downgraded && !past { bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned()) } else { bytes };
+        let tokens = if downgraded && !past {
+            bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned())
+        } else {
+            bytes
+        };
         if tokens > 0 {
             self.end().token_kept &= eager;
             (0..tokens).for_each(|_| self.throw_token_away());
@@ -982,7 +1023,8 @@ impl Run<'_> {
                 let unchecked = self.is_broken(Broken::SleepOnEmptyUnchecked);
                 let inc = self.inc();
                 let frozen = inc.freeze.is_some_and(|f| f.0 == inc.phase) && inc.eof == NO_EOF;
-                let nothing = (inc.tail == inc.head || frozen) && inc.epoch == inc.phase && inc.eof == NO_EOF;
+                let nothing =
+                    (inc.tail == inc.head || frozen) && inc.epoch == inc.phase && inc.eof == NO_EOF;
                 if nothing || unchecked { Reading::Asleep } else { Reading::Idle }
             }
             _ => return None,
@@ -1011,9 +1053,11 @@ impl Run<'_> {
     /// The program read a little and asks its kernel set again: the unread token must report what
     /// is left.
     fn sleep_in_level_set(&mut self) -> Option<()> {
-        (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(|| {
-            self.end().reading = Reading::Asleep;
-        })
+        (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(
+            || {
+                self.end().reading = Reading::Asleep;
+            },
+        )
     }
 
     fn freeze(&mut self) -> Option<()> {
@@ -1035,13 +1079,17 @@ impl Run<'_> {
     }
 
     fn hand_over(&mut self) -> Option<()> {
-        let calm = self.end().reading == Reading::Idle && !self.end().armed_space && self.end().to_come == 0;
+        let calm = self.end().reading == Reading::Idle
+            && !self.end().armed_space
+            && self.end().to_come == 0;
         let apart = self.is_broken(Broken::HoldApart);
         let inc = self.inc();
         let free = !inc.taken || apart;
-        (calm && inc.hold && free && inc.phase.is_multiple_of(2) && inc.epoch == inc.phase).then(|| {
-            self.end().reading = Reading::HandedOver;
-        })
+        (calm && inc.hold && free && inc.phase.is_multiple_of(2) && inc.epoch == inc.phase).then(
+            || {
+                self.end().reading = Reading::HandedOver;
+            },
+        )
     }
 
     fn read_bare_socket(&mut self) -> Option<()> {
@@ -1075,9 +1123,14 @@ impl Run<'_> {
     }
 
     fn begin_close(&mut self) -> Option<()> {
-        let reading =
-            matches!(self.end().reading, Reading::Idle | Reading::Asleep | Reading::AsleepTcp | Reading::Eof | Reading::Reset);
-        let writing = matches!(self.end().writing, Writing::Idle | Writing::Asleep | Writing::Done | Writing::Broken);
+        let reading = matches!(
+            self.end().reading,
+            Reading::Idle | Reading::Asleep | Reading::AsleepTcp | Reading::Eof | Reading::Reset
+        );
+        let writing = matches!(
+            self.end().writing,
+            Writing::Idle | Writing::Asleep | Writing::Done | Writing::Broken
+        );
         (self.rules.close[self.e] && reading && writing).then(|| {
             let out = self.out();
             if out.epoch % 2 == 1 && !out.shut {
@@ -1099,7 +1152,11 @@ impl Run<'_> {
         let (bytes, switched) = (inc.queue.readable(), inc.epoch > inc.phase);
         let on_ring = inc.phase % 2 == 1;
         let limit = if switched { inc.down.ring } else { inc.tail };
-        let unread = if on_ring { inc.head < limit } else { bytes > 0 && !(switched && inc.received == inc.up.tcp) };
+        let unread = if on_ring {
+            inc.head < limit
+        } else {
+            bytes > 0 && !(switched && inc.received == inc.up.tcp)
+        };
         if unread && !reset {
             self.end().life = Life::Closed;
             self.send_reset(self.e);
@@ -1109,7 +1166,11 @@ impl Run<'_> {
             self.enter_ring();
             return Some(());
         }
-        let tokens = if switched { bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned()) } else { bytes };
+        let tokens = if switched {
+            bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned())
+        } else {
+            bytes
+        };
         if on_ring && tokens > 0 {
             (0..tokens).for_each(|_| self.throw_token_away());
             return Some(());

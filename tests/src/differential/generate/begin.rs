@@ -15,12 +15,26 @@ impl Generator {
         if self.random.chance(20) {
             let slot = self.slot();
             self.steps.push(format!("event {slot}"));
-            self.ends.push(End { slot, owner: Owner::First, reads: true, writes: true, socket: false, listens: false });
+            self.ends.push(End {
+                slot,
+                owner: Owner::First,
+                reads: true,
+                writes: true,
+                socket: false,
+                listens: false,
+            });
         }
         if self.random.chance(25) {
             let slot = self.slot();
             self.steps.push(format!("listen {slot}"));
-            self.ends.push(End { slot, owner: Owner::First, reads: true, writes: false, socket: false, listens: true });
+            self.ends.push(End {
+                slot,
+                owner: Owner::First,
+                reads: true,
+                writes: false,
+                socket: false,
+                listens: true,
+            });
         }
         let apart = self.random.chance(25);
         if apart {
@@ -37,7 +51,14 @@ impl Generator {
         let how = self.random.weigh(&[(16, "both"), (2, "one"), (2, "cold")]);
         self.steps.push(format!("tcp {a} {b} {how}"));
         for slot in [a, b] {
-            self.ends.push(End { slot, owner: Owner::First, reads: true, writes: true, socket: true, listens: false });
+            self.ends.push(End {
+                slot,
+                owner: Owner::First,
+                reads: true,
+                writes: true,
+                socket: true,
+                listens: false,
+            });
             if self.random.chance(60) {
                 self.steps.push(format!("opt {slot} NONBLOCK 1"));
             }
@@ -47,7 +68,14 @@ impl Generator {
     pub(super) fn pipe(&mut self) {
         let (r, w) = (self.slot(), self.slot());
         self.steps.push(format!("pipe {r} {w}"));
-        let end = End { slot: r, owner: Owner::First, reads: true, writes: false, socket: false, listens: false };
+        let end = End {
+            slot: r,
+            owner: Owner::First,
+            reads: true,
+            writes: false,
+            socket: false,
+            listens: false,
+        };
         self.ends.push(end);
         self.ends.push(End { slot: w, reads: false, writes: true, ..end });
     }
@@ -100,12 +128,26 @@ impl Generator {
     }
 
     pub(super) fn events(&mut self, only_in: bool, first: bool) -> String {
-        let asked = [(10, "IN"), (3, "IN|RDHUP"), (6, "IN|OUT"), (3, "IN|OUT|RDHUP"), (2, "OUT"), (1, "RDHUP"), (1, "IN|PRI")];
-        let mut events = if only_in { "IN".to_owned() } else { self.random.weigh(&asked).to_owned() };
+        let asked = [
+            (10, "IN"),
+            (3, "IN|RDHUP"),
+            (6, "IN|OUT"),
+            (3, "IN|OUT|RDHUP"),
+            (2, "OUT"),
+            (1, "RDHUP"),
+            (1, "IN|PRI"),
+        ];
+        let mut events =
+            if only_in { "IN".to_owned() } else { self.random.weigh(&asked).to_owned() };
         if self.random.chance(self.level) {
             return events;
         }
-        let how = self.random.weigh(&[(5, "|ET"), (4, "|ONESHOT"), (1, "|ET|ONESHOT"), (u64::from(first), "|EXCLUSIVE")]);
+        let how = self.random.weigh(&[
+            (5, "|ET"),
+            (4, "|ONESHOT"),
+            (1, "|ET|ONESHOT"),
+            (u64::from(first), "|EXCLUSIVE"),
+        ]);
         if self.fills && how.contains("ET") {
             if only_in {
                 return events;

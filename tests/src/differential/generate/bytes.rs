@@ -13,7 +13,13 @@ impl Generator {
     pub(super) fn write_to(&mut self, end: End) -> String {
         let length = self.random.weigh(&[(6, 1), (4, 100), (2, 700), (1, 1900)]);
         let how = match end.socket {
-            true => self.random.weigh(&[(5, "write"), (4, "send"), (2, "writev"), (2, "sendmsg"), (1, "sendfile")]),
+            true => self.random.weigh(&[
+                (5, "write"),
+                (4, "send"),
+                (2, "writev"),
+                (2, "sendmsg"),
+                (1, "sendfile"),
+            ]),
             false => "write",
         };
         let urgent = end.socket && self.random.chance(1);
@@ -37,9 +43,18 @@ impl Generator {
             true => self.random.weigh(&[(4, "read"), (6, "recv"), (1, "readv"), (2, "recvmsg")]),
             false => "read",
         };
-        let flags = [(12, "DONTWAIT"), (4, "DONTWAIT|PEEK"), (2, "WAITALL"), (1, "WAITALL|PEEK"), (1, "DONTWAIT|TRUNC"), (2, "-")];
+        let flags = [
+            (12, "DONTWAIT"),
+            (4, "DONTWAIT|PEEK"),
+            (2, "WAITALL"),
+            (1, "WAITALL|PEEK"),
+            (1, "DONTWAIT|TRUNC"),
+            (2, "-"),
+        ];
         match how {
-            "recv" | "recvmsg" => format!("{how} {} {length} {}", end.slot, self.random.weigh(&flags)),
+            "recv" | "recvmsg" => {
+                format!("{how} {} {length} {}", end.slot, self.random.weigh(&flags))
+            }
             _ => format!("{how} {} {length}", end.slot),
         }
     }

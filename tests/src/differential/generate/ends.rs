@@ -71,7 +71,14 @@ impl Generator {
         } else {
             self.line(listener.owner, &format!("accept {slot} {}", listener.slot));
         }
-        self.ends.push(End { slot, reads: true, writes: true, socket: true, listens: false, ..listener });
+        self.ends.push(End {
+            slot,
+            reads: true,
+            writes: true,
+            socket: true,
+            listens: false,
+            ..listener
+        });
         Some(())
     }
 }

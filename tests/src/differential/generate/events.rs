@@ -21,7 +21,8 @@ impl Generator {
     /// The descriptors of one process, with what is asked of each.
     pub(super) fn asked(&mut self, of: &[(u64, &'static str)]) -> Option<(Owner, String)> {
         let owner = self.any(|_| true)?.owner;
-        let mut slots: Vec<u64> = self.ends.iter().filter(|e| e.owner == owner).map(|e| e.slot).collect();
+        let mut slots: Vec<u64> =
+            self.ends.iter().filter(|e| e.owner == owner).map(|e| e.slot).collect();
         slots.extend(self.sets.iter().filter(|s| s.1 == owner).map(|s| s.0));
         let mut text = String::new();
         for slot in slots.into_iter().take(12) {
@@ -33,7 +34,14 @@ impl Generator {
     }
 
     pub(super) fn poll(&mut self) -> Option<()> {
-        let (owner, asked) = self.asked(&[(4, "IN"), (4, "IN|OUT|RDHUP"), (2, "OUT"), (1, "RDHUP"), (1, "IN|PRI"), (1, "-")])?;
+        let (owner, asked) = self.asked(&[
+            (4, "IN"),
+            (4, "IN|OUT|RDHUP"),
+            (2, "OUT"),
+            (1, "RDHUP"),
+            (1, "IN|PRI"),
+            (1, "-"),
+        ])?;
         let how = self.random.pick(&["poll", "ppoll"])?;
         let ms = self.random.weigh(&[(4, 0), (1, 2)]);
         self.line(owner, &format!("{how} {ms}{asked}"));

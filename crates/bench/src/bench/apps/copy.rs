@@ -32,12 +32,24 @@ impl App for Copy {
     }
 
     fn client(&self, program: &str, load: &Load, _: Stage) -> Result<Vec<String>> {
-        let (url, copy) = (format!("http://{}:{}/file", load.address, load.port), load.dir.join("copy"));
-        Ok(words([&program, &"-sSf", &"--noproxy", &"*", &"-w", &"%{speed_download}\\n", &"-o", &copy.display(), &url]))
+        let (url, copy) =
+            (format!("http://{}:{}/file", load.address, load.port), load.dir.join("copy"));
+        Ok(words([
+            &program,
+            &"-sSf",
+            &"--noproxy",
+            &"*",
+            &"-w",
+            &"%{speed_download}\\n",
+            &"-o",
+            &copy.display(),
+            &url,
+        ]))
     }
 
     fn read(&self, printed: &str, load: &Load) -> Result<Values> {
-        let rate = printed.trim().parse().with_context(|| format!("no speed: {}", excerpt(printed)))?;
+        let rate =
+            printed.trim().parse().with_context(|| format!("no speed: {}", excerpt(printed)))?;
         let same = fs::read(load.dir.join("copy"))? == fs::read(load.dir.join("pages/file"))?;
         ensure!(same, "the copy is not what was copied");
         Ok(value(rate))
@@ -55,12 +67,15 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("ginnel-bench-copy-{}", std::process::id()));
         fs::create_dir_all(dir.join("pages")).unwrap();
         let cell = Cell { pattern: Pattern::Copy, x: 4, transport: Transport::Tcp };
-        let load = Load { cell, address: std::net::Ipv4Addr::LOCALHOST, port: 1, dir: &dir, seconds: 1 };
+        let load =
+            Load { cell, address: std::net::Ipv4Addr::LOCALHOST, port: 1, dir: &dir, seconds: 1 };
         fs::write(dir.join("pages/file"), "abcd").unwrap();
         fs::write(dir.join("copy"), "abcd").unwrap();
         assert_eq!(Copy.read("1234.5\n", &load).unwrap()["value"], 1234.5);
         fs::write(dir.join("copy"), "abcx").unwrap();
-        assert!(Copy.read("1234.5\n", &load).unwrap_err().to_string().contains("not what was copied"));
+        assert!(
+            Copy.read("1234.5\n", &load).unwrap_err().to_string().contains("not what was copied")
+        );
         fs::remove_dir_all(dir).unwrap();
     }
 }

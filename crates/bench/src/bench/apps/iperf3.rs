@@ -24,7 +24,18 @@ impl App for Iperf3 {
     }
 
     fn client(&self, program: &str, load: &Load, _: Stage) -> Result<Vec<String>> {
-        Ok(words([&program, &"-c", &load.address, &"-p", &load.port, &"-t", &load.seconds, &"-J", &"-P", &load.cell.x]))
+        Ok(words([
+            &program,
+            &"-c",
+            &load.address,
+            &"-p",
+            &load.port,
+            &"-t",
+            &load.seconds,
+            &"-J",
+            &"-P",
+            &load.cell.x,
+        ]))
     }
 
     fn read(&self, printed: &str, _: &Load) -> Result<Values> {

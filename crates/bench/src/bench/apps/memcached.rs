@@ -24,7 +24,12 @@ impl App for Memcached {
     }
 
     fn client(&self, program: &str, load: &Load, stage: Stage) -> Result<Vec<String>> {
-        let mut task = load.cell.task(false, format!("tcp:{}:{}", load.address, load.port), load.seconds.into(), None);
+        let mut task = load.cell.task(
+            false,
+            format!("tcp:{}:{}", load.address, load.port),
+            load.seconds.into(),
+            None,
+        );
         if matches!(stage, Stage::First) {
             task.rate = 0;
         }

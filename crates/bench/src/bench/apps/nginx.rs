@@ -25,7 +25,15 @@ impl App for Nginx {
 
     fn client(&self, program: &str, load: &Load, _: Stage) -> Result<Vec<String>> {
         let url = format!("http://{}:{}/page.html", load.address, load.port);
-        Ok(words([&program, &"-t1", &"-d", &format!("{}s", load.seconds), &"-c", &load.cell.x, &url]))
+        Ok(words([
+            &program,
+            &"-t1",
+            &"-d",
+            &format!("{}s", load.seconds),
+            &"-c",
+            &load.cell.x,
+            &url,
+        ]))
     }
 
     fn read(&self, printed: &str, _: &Load) -> Result<Values> {

@@ -32,7 +32,18 @@ impl App for Redis {
             Stage::Measured(Some(rate)) => (rate * f64::from(load.seconds) / 2.0).clamp(FIRST, 1e9),
             _ => FIRST,
         };
-        let server = words([&program, &"-h", &load.address, &"-p", &load.port, &"-c", &"50", &"-t", &"set,get", &"--csv"]);
+        let server = words([
+            &program,
+            &"-h",
+            &load.address,
+            &"-p",
+            &load.port,
+            &"-c",
+            &"50",
+            &"-t",
+            &"set,get",
+            &"--csv",
+        ]);
         Ok([server, words([&"-n", &(each as u64), &"-P", &load.cell.x])].concat())
     }
 
@@ -40,7 +51,8 @@ impl App for Redis {
     fn read(&self, printed: &str, _: &Load) -> Result<Values> {
         let rate = |kind: &str| {
             let line = printed.lines().find(|line| line.starts_with(kind)).unwrap_or(printed);
-            Demo.read(line).and_then(|rate| (rate > 0.0).then_some(rate).context("no answer at all"))
+            Demo.read(line)
+                .and_then(|rate| (rate > 0.0).then_some(rate).context("no answer at all"))
         };
         Ok(value(2.0 / (1.0 / rate("\"SET\"")? + 1.0 / rate("\"GET\"")?)))
     }

@@ -64,9 +64,12 @@ impl App for Sockperf {
             let rest = printed.lines().find_map(|line| line.split_once(words))?.1;
             rest.trim_start_matches([' ', '=']).split_whitespace().next()?.parse::<f64>().ok()
         };
-        let found = QUANTILES.iter().filter_map(|(words, key)| Some(((*key).to_owned(), 1000.0 * after(words)?)));
+        let found = QUANTILES
+            .iter()
+            .filter_map(|(words, key)| Some(((*key).to_owned(), 1000.0 * after(words)?)));
         let mut values: Values = found.collect();
-        let median = *values.get("p50_ns").with_context(|| format!("no summary: {}", excerpt(printed)))?;
+        let median =
+            *values.get("p50_ns").with_context(|| format!("no summary: {}", excerpt(printed)))?;
         values.insert("value".into(), median);
         Ok(values)
     }

@@ -25,7 +25,10 @@ const DARK: &str = ":root{--ground:#16181c;--ink:#e8e8e8;--faint:#a5a5a5;--line:
 pub fn page(runs: &[Recorded], pictures: &[Picture]) -> String {
     let title = match runs {
         [one] => format!("Transports compared on {}", one.run.name),
-        _ => format!("Runs compared: {}", runs.iter().map(|run| run.run.name.as_str()).collect::<Vec<_>>().join(", ")),
+        _ => format!(
+            "Runs compared: {}",
+            runs.iter().map(|run| run.run.name.as_str()).collect::<Vec<_>>().join(", ")
+        ),
     };
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -35,9 +38,17 @@ pub fn page(runs: &[Recorded], pictures: &[Picture]) -> String {
         style(true)
     );
     for run in runs {
-        let interrupted =
-            if run.run.complete { "" } else { " It was interrupted: fewer rounds than wanted, and not of everything as many." };
-        let _ = writeln!(page, "<p class=\"faint\">{}{}.{interrupted}</p>", named(runs, run), escape(&run.run.machine.line()));
+        let interrupted = if run.run.complete {
+            ""
+        } else {
+            " It was interrupted: fewer rounds than wanted, and not of everything as many."
+        };
+        let _ = writeln!(
+            page,
+            "<p class=\"faint\">{}{}.{interrupted}</p>",
+            named(runs, run),
+            escape(&run.run.machine.line())
+        );
     }
     for picture in pictures {
         let _ = writeln!(
@@ -68,7 +79,11 @@ pub fn page(runs: &[Recorded], pictures: &[Picture]) -> String {
     for run in runs {
         let remarks = tables::remarks(run);
         if !remarks.is_empty() {
-            let _ = write!(page, "<h2>{}What failed, or is to be taken with care</h2><dl>", named(runs, run));
+            let _ = write!(
+                page,
+                "<h2>{}What failed, or is to be taken with care</h2><dl>",
+                named(runs, run)
+            );
             for (cell, why) in remarks {
                 let _ = write!(page, "<dt>{}</dt><dd>{}</dd>", escape(&cell), escape(&why));
             }
@@ -86,7 +101,9 @@ fn named(runs: &[Recorded], run: &Recorded) -> String {
 fn how(runs: &[Recorded], recorded: &Recorded) -> String {
     let (run, machine) = (&recorded.run, &recorded.run.machine);
     let pin = match run.options.pin.0 {
-        Some([server, client]) => format!("the ends stay on processors {server} and {client} (several pairs do not)"),
+        Some([server, client]) => {
+            format!("the ends stay on processors {server} and {client} (several pairs do not)")
+        }
         None => "the kernel chooses the processors".into(),
     };
     let cpu = match run.options.connect {
@@ -99,7 +116,11 @@ fn how(runs: &[Recorded], recorded: &Recorded) -> String {
                  the machine below, if this is a virtual one"
         }
     };
-    let disturbed = recorded.samples.iter().filter(|sample| sample.foreign_percent.is_some_and(|percent| percent > 20.0)).count();
+    let disturbed = recorded
+        .samples
+        .iter()
+        .filter(|sample| sample.foreign_percent.is_some_and(|percent| percent > 20.0))
+        .count();
     let rows = [
         (
             "machine",
@@ -114,11 +135,31 @@ fn how(runs: &[Recorded], recorded: &Recorded) -> String {
         ("kernel", machine.kernel.clone()),
         ("begun", format!("{}, load average {}", machine.date, machine.load)),
         ("ginnel bench", format!("{} {}", run.version, machine.commit)),
-        ("samples", format!("{} of {} s in {} rounds, in {:.0} s", recorded.samples.len(), run.seconds, run.rounds, run.took)),
+        (
+            "samples",
+            format!(
+                "{} of {} s in {} rounds, in {:.0} s",
+                recorded.samples.len(),
+                run.seconds,
+                run.rounds,
+                run.took
+            ),
+        ),
         ("processors", pin),
         ("CPU time", cpu.into()),
-        ("clock", format!("one reading takes {:.0} ns, and is part of every exchange that is timed", run.clock_ns)),
-        ("others", format!("during {disturbed} samples other processes (or the host below) took more than 20 % of a processor")),
+        (
+            "clock",
+            format!(
+                "one reading takes {:.0} ns, and is part of every exchange that is timed",
+                run.clock_ns
+            ),
+        ),
+        (
+            "others",
+            format!(
+                "during {disturbed} samples other processes (or the host below) took more than 20 % of a processor"
+            ),
+        ),
     ];
     let mut text = format!("<h2>{}How it was measured</h2><dl>", named(runs, recorded));
     for (name, value) in rows {

@@ -14,7 +14,13 @@ const BEGIN: &str = "<!-- bench ";
 const END: &str = "<!-- bench end -->";
 
 /// What is between two marks, anew. `place`: the run's directory, as it is to be called.
-fn part(name: &str, run: &Recorded, pictures: &[Picture], place: &Path, above: &str) -> Result<String> {
+fn part(
+    name: &str,
+    run: &Recorded,
+    pictures: &[Picture],
+    place: &Path,
+    above: &str,
+) -> Result<String> {
     let runs = std::slice::from_ref(run);
     Ok(match name {
         "machine" => machine(run, place),
@@ -34,7 +40,10 @@ fn part(name: &str, run: &Recorded, pictures: &[Picture], place: &Path, above: &
         }
         _ => match tables::named(name, runs) {
             Some(grid) => table(&grid),
-            None => bail!("there is no part {name:?}: machine, charts, failed, {}", tables::NAMES.join(", ")),
+            None => bail!(
+                "there is no part {name:?}: machine, charts, failed, {}",
+                tables::NAMES.join(", ")
+            ),
         },
     })
 }
@@ -77,22 +86,34 @@ fn wrapped(text: &str, indent: &str) -> String {
 }
 
 fn table(grid: &Grid) -> String {
-    let line =
-        |cells: &[String]| format!("| {} |\n", cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | "));
+    let line = |cells: &[String]| {
+        format!(
+            "| {} |\n",
+            cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | ")
+        )
+    };
     let rule = format!("|---|{}\n", "---:|".repeat(grid.head.len().saturating_sub(1)));
     line(&grid.head) + &rule + &grid.rows.iter().map(|row| line(row)).collect::<String>()
 }
 
 /// The text with this run's parts anew, and how many there were.
-fn fill(text: &str, run: &Recorded, pictures: &[Picture], place: &Path, above: &str) -> Result<(String, usize)> {
+fn fill(
+    text: &str,
+    run: &Recorded,
+    pictures: &[Picture],
+    place: &Path,
+    above: &str,
+) -> Result<(String, usize)> {
     let (mut filled, mut rest, mut count) = (String::new(), text, 0);
     while let Some(at) = rest.find(BEGIN) {
         let (before, from) = rest.split_at(at);
         filled += before;
         let (mark, after) = from.split_once("-->").context("a mark without an end")?;
         let name = mark[BEGIN.len()..].trim();
-        let (of, name) = name.split_once(':').with_context(|| format!("{mark}-->: no mark with a part"))?;
-        let (old, after) = after.split_once(END).with_context(|| format!("{mark}-->: no {END} after it"))?;
+        let (of, name) =
+            name.split_once(':').with_context(|| format!("{mark}-->: no mark with a part"))?;
+        let (old, after) =
+            after.split_once(END).with_context(|| format!("{mark}-->: no {END} after it"))?;
         if of.trim() == run.run.name {
             let new = part(name.trim(), run, pictures, place, above)?;
             filled += &format!("{mark}-->\n\n{new}\n{END}");
@@ -107,12 +128,19 @@ fn fill(text: &str, run: &Recorded, pictures: &[Picture], place: &Path, above: &
 
 /// Fills a file.
 pub fn write(path: &Path, run: &Recorded, pictures: &[Picture], place: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     // From the file's folder to where the paths begin.
     let above = "../".repeat(path.parent().map_or(0, |folder| folder.components().count()));
-    let (filled, count) = fill(&text, run, pictures, place, &above).with_context(|| path.display().to_string())?;
+    let (filled, count) =
+        fill(&text, run, pictures, place, &above).with_context(|| path.display().to_string())?;
     if count == 0 {
-        bail!("{} has no mark for a run that is called {:?}: {BEGIN}{}: summary -->", path.display(), run.run.name, run.run.name);
+        bail!(
+            "{} has no mark for a run that is called {:?}: {BEGIN}{}: summary -->",
+            path.display(),
+            run.run.name,
+            run.run.name
+        );
     }
     std::fs::write(path, filled).with_context(|| format!("writing {}", path.display()))
 }
@@ -129,7 +157,10 @@ mod tests {
         let text = format!("- {}", "µs ".repeat(100));
         let wrapped = wrapped(&text, "  ");
         let lines: Vec<&str> = wrapped.lines().collect();
-        assert_eq!(lines.iter().map(|line| line.chars().count()).collect::<Vec<_>>(), [100, 100, 100, 4]);
+        assert_eq!(
+            lines.iter().map(|line| line.chars().count()).collect::<Vec<_>>(),
+            [100, 100, 100, 4]
+        );
         assert!(lines[1..].iter().all(|line| line.starts_with("  µs")), "{wrapped}");
         assert_eq!(wrapped.split_whitespace().count(), text.split_whitespace().count());
     }
@@ -137,7 +168,10 @@ mod tests {
     #[test]
     fn what_is_between_a_runs_marks_is_replaced_and_nothing_else() {
         let cell = Cell { pattern: Pattern::Stream, x: 65536, transport: Transport::Tcp };
-        let recorded = Recorded { run: run("a"), samples: vec![Sample { value: Some(2.5e9), ..Sample::of(1, cell) }] };
+        let recorded = Recorded {
+            run: run("a"),
+            samples: vec![Sample { value: Some(2.5e9), ..Sample::of(1, cell) }],
+        };
         let filled = |text: &str| fill(text, &recorded, &[], "benchmarks/x".as_ref(), "../");
         let text = "one\n<!-- bench a: medians -->old<!-- bench end -->\ntwo <!-- bench b: no such -->kept<!-- bench end --> three";
         let (new, count) = filled(text).unwrap();
@@ -146,11 +180,18 @@ mod tests {
             new.starts_with("one\n<!-- bench a: medians -->\n\n|  | TCP |\n|---|---:|\n| stream, 64 KiB | 2.50 GB/s |\n"),
             "{new}"
         );
-        assert!(new.ends_with("<!-- bench end -->\ntwo <!-- bench b: no such -->kept<!-- bench end --> three"), "{new}");
+        assert!(
+            new.ends_with(
+                "<!-- bench end -->\ntwo <!-- bench b: no such -->kept<!-- bench end --> three"
+            ),
+            "{new}"
+        );
         assert_eq!(filled(&new).unwrap().0, new, "again it changes nothing");
-        for wrong in
-            ["<!-- bench a: nothing --><!-- bench end -->", "<!-- bench a: medians -->", "<!-- bench a --><!-- bench end -->"]
-        {
+        for wrong in [
+            "<!-- bench a: nothing --><!-- bench end -->",
+            "<!-- bench a: medians -->",
+            "<!-- bench a --><!-- bench end -->",
+        ] {
             assert!(filled(wrong).is_err(), "{wrong}");
         }
     }

@@ -156,7 +156,8 @@ const VIEWS: &[View] = &[
 /// The charts that have something to show.
 pub fn of(runs: &[Recorded]) -> Vec<Picture> {
     let cells: Vec<Cells> = runs.iter().map(Cells::of).collect();
-    let mut pictures: Vec<Picture> = VIEWS.iter().filter_map(|view| picture(view, runs, &cells)).collect();
+    let mut pictures: Vec<Picture> =
+        VIEWS.iter().filter_map(|view| picture(view, runs, &cells)).collect();
     if let Some(tails) = tails(Pattern::Latency, 64, runs, &cells) {
         pictures.insert(pictures.len().min(1), tails);
     }
@@ -171,7 +172,8 @@ fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
         marks.extend(cells.xs(view.pattern));
         for transport in cells.transports(view.pattern) {
             let points = cells.xs(view.pattern).into_iter().filter_map(|x| {
-                let Spread { median, min, max } = cells.spread(Cell { pattern: view.pattern, transport, x }, view.what)?;
+                let Spread { median, min, max } =
+                    cells.spread(Cell { pattern: view.pattern, transport, x }, view.what)?;
                 Some(Point { x: x as f64, y: median, low: min, high: max })
             });
             series.push(line(runs, run, number, transport, points.collect()));
@@ -190,7 +192,11 @@ fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     let y = Axis { label: view.label, scale: view.scale, write: view.write, marks: Vec::new() };
     // A single size has a table, not a line.
     let drawn = !series.is_empty() && marks.len() > 1;
-    drawn.then(|| Picture { file: view.file, words: view.words, chart: Chart { title: view.title.into(), x, y, series } })
+    drawn.then(|| Picture {
+        file: view.file,
+        words: view.words,
+        chart: Chart { title: view.title.into(), x, y, series },
+    })
 }
 
 /// The distribution of a latency, at the value nearest to `x` of what varies: the share that took
@@ -208,11 +214,19 @@ fn tails(pattern: Pattern, x: usize, runs: &[Recorded], cells: &[Cells]) -> Opti
     ];
     let mut series = Vec::new();
     for (number, (run, cells)) in runs.iter().zip(cells).enumerate() {
-        for transport in cells.transports(pattern).into_iter().filter(|&transport| transport != Transport::Memory) {
+        for transport in cells
+            .transports(pattern)
+            .into_iter()
+            .filter(|&transport| transport != Transport::Memory)
+        {
             let cell = Cell { pattern, transport, x };
             let points = quantiles.iter().filter_map(|&(share, what)| {
                 // So rare a message must have been seen ten times in each round.
-                if cells.samples(cell).iter().any(|sample| sample.count.unwrap_or(0.0) * share < 10.0) {
+                if cells
+                    .samples(cell)
+                    .iter()
+                    .any(|sample| sample.count.unwrap_or(0.0) * share < 10.0)
+                {
                     return None;
                 }
                 let Spread { median, min, max } = cells.spread(cell, what)?;
@@ -243,11 +257,25 @@ fn tails(pattern: Pattern, x: usize, runs: &[Recorded], cells: &[Cells]) -> Opti
         ),
     };
     let y = Axis { label, scale: Scale::Log, write: time, marks: Vec::new() };
-    (!series.is_empty()).then_some(Picture { file, words, chart: Chart { title, x: across, y, series } })
+    (!series.is_empty()).then_some(Picture {
+        file,
+        words,
+        chart: Chart { title, x: across, y, series },
+    })
 }
 
-fn line(runs: &[Recorded], run: &Recorded, number: usize, transport: Transport, points: Vec<Point>) -> Series {
-    let name = if runs.len() > 1 { format!("{}: {}", run.run.name, words(transport)) } else { words(transport).into() };
+fn line(
+    runs: &[Recorded],
+    run: &Recorded,
+    number: usize,
+    transport: Transport,
+    points: Vec<Point>,
+) -> Series {
+    let name = if runs.len() > 1 {
+        format!("{}: {}", run.run.name, words(transport))
+    } else {
+        words(transport).into()
+    };
     Series { name, colour: colour(transport), run: number, hollow: transport.is_veth(), points }
 }
 

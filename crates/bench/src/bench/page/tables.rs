@@ -24,7 +24,10 @@ pub struct Grid {
 pub fn print(runs: &[Recorded]) {
     for grid in of(runs) {
         let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic).set_header(&grid.head);
+        table
+            .load_preset(UTF8_FULL_CONDENSED)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(&grid.head);
         for row in &grid.rows {
             table.add_row(row);
         }
@@ -35,7 +38,10 @@ pub fn print(runs: &[Recorded]) {
     }
     for run in runs {
         for (cell, why) in remarks(run) {
-            println!("{}{cell}: {why}", if runs.len() > 1 { format!("{}: ", run.run.name) } else { String::new() });
+            println!(
+                "{}{cell}: {why}",
+                if runs.len() > 1 { format!("{}: ", run.run.name) } else { String::new() }
+            );
         }
     }
 }
@@ -48,7 +54,9 @@ pub fn of(runs: &[Recorded]) -> Vec<Grid> {
         [one] => {
             grids.extend(figures("Medians", one, false));
             grids.extend(ratios(one));
-            grids.extend(figures("Real programs: medians", one, true).map(|grid| with_ratios(grid, one)));
+            grids.extend(
+                figures("Real programs: medians", one, true).map(|grid| with_ratios(grid, one)),
+            );
             grids.extend(jitter(one));
             grids.extend(costs(one));
         }
@@ -63,18 +71,22 @@ pub fn of(runs: &[Recorded]) -> Vec<Grid> {
 }
 
 /// Names of the tables of one run, for [`named`].
-pub const NAMES: [&str; 7] = ["gains", "summary", "medians", "ratios", "programs", "latency", "cpu"];
+pub const NAMES: [&str; 7] =
+    ["gains", "summary", "medians", "ratios", "programs", "latency", "cpu"];
 
 /// One table of a run; without rows where it has none of it. None: there is no such table.
 pub fn named(name: &str, runs: &[Recorded]) -> Option<Grid> {
     let cells = Cells::of(runs.first()?);
-    let none = || Grid { title: String::new(), head: vec!["not measured".into()], rows: Vec::new() };
+    let none =
+        || Grid { title: String::new(), head: vec!["not measured".into()], rows: Vec::new() };
     let grid = match name {
         "gains" => summary(&cells, &runs.first()?.run, &GAINS),
         "summary" => summary(&cells, &runs.first()?.run, &SUMMARY),
         "medians" => figures("Medians", &cells, false),
         "ratios" => ratios(&cells),
-        "programs" => figures("Real programs: medians", &cells, true).map(|grid| with_ratios(grid, &cells)),
+        "programs" => {
+            figures("Real programs: medians", &cells, true).map(|grid| with_ratios(grid, &cells))
+        }
         "latency" => jitter(&cells),
         "cpu" => costs(&cells),
         _ => return None,
@@ -92,14 +104,18 @@ pub fn remarks(run: &Recorded) -> Vec<(String, String)> {
             continue;
         };
         let place = row_name(cell.pattern, cell.x);
-        match found.iter_mut().find(|(transport, reason, _)| (*transport, *reason) == (cell.transport, why)) {
+        match found
+            .iter_mut()
+            .find(|(transport, reason, _)| (*transport, *reason) == (cell.transport, why))
+        {
             Some((_, _, places)) => places.push(place),
             None => found.push((cell.transport, why, vec![place])),
         }
     }
     let whole = |transport| cells.all().filter(|cell| cell.transport == transport).count();
     let named = found.into_iter().map(|(transport, why, places)| {
-        let of = if places.len() == whole(transport) { "everything".into() } else { places.join("; ") };
+        let of =
+            if places.len() == whole(transport) { "everything".into() } else { places.join("; ") };
         (format!("{}: {of}", words(transport)), why.to_owned())
     });
     named.collect()
@@ -123,7 +139,9 @@ fn row_name(pattern: Pattern, x: usize) -> String {
 
 fn axis(pattern: Pattern, x: usize) -> String {
     match pattern {
-        Pattern::Many | Pattern::Nginx => format!("{x} connection{}", if x == 1 { "" } else { "s" }),
+        Pattern::Many | Pattern::Nginx => {
+            format!("{x} connection{}", if x == 1 { "" } else { "s" })
+        }
         Pattern::Iperf3 => format!("{x} stream{}", if x == 1 { "" } else { "s" }),
         Pattern::Redis => format!("SET and GET, {x} in flight"),
         Pattern::Rate => format!("{x}/s"),
@@ -138,7 +156,9 @@ fn axis(pattern: Pattern, x: usize) -> String {
 fn figure(pattern: Pattern, value: f64) -> String {
     match pattern {
         _ if is_time(pattern) => time(value),
-        Pattern::Stream | Pattern::Both | Pattern::Rings | Pattern::Iperf3 | Pattern::Copy => si(value, "B/s"),
+        Pattern::Stream | Pattern::Both | Pattern::Rings | Pattern::Iperf3 | Pattern::Copy => {
+            si(value, "B/s")
+        }
         Pattern::Rate => percent(value),
         _ => si(value, "/s"),
     }
@@ -146,7 +166,8 @@ fn figure(pattern: Pattern, value: f64) -> String {
 
 fn transports(cells: &Cells, programs: bool) -> Vec<Transport> {
     let patterns = patterns(programs);
-    let mut found: Vec<Transport> = patterns.flat_map(|pattern| cells.transports(pattern)).collect();
+    let mut found: Vec<Transport> =
+        patterns.flat_map(|pattern| cells.transports(pattern)).collect();
     found.sort();
     found.dedup();
     found
@@ -168,14 +189,18 @@ fn figures(title: &str, cells: &Cells, programs: bool) -> Option<Grid> {
                 match cells.value(cell) {
                     Some(spread) => figure(pattern, spread.median),
                     None if cells.samples(cell).is_empty() => String::new(),
-                    None if cells.remark(cell).is_some_and(|why| why.contains(NOT_INSTALLED)) => "not installed".into(),
+                    None if cells.remark(cell).is_some_and(|why| why.contains(NOT_INSTALLED)) => {
+                        "not installed".into()
+                    }
                     None => "failed".into(),
                 }
             }));
             rows.push(row);
         }
     }
-    let head = std::iter::once(String::new()).chain(transports.iter().map(|&transport| words(transport).into())).collect();
+    let head = std::iter::once(String::new())
+        .chain(transports.iter().map(|&transport| words(transport).into()))
+        .collect();
     (!rows.is_empty()).then(|| Grid { title: title.into(), head, rows })
 }
 
@@ -188,8 +213,14 @@ const AGAINST: [(Transport, Transport, &str); 4] = [
 ];
 
 /// How many times better, median and spread over the rounds.
-fn ratio(cells: &Cells, pattern: Pattern, x: usize, (this, base, _): (Transport, Transport, &str)) -> Option<String> {
-    let r = cells.times_better(Cell { pattern, x, transport: this }, Cell { pattern, x, transport: base })?;
+fn ratio(
+    cells: &Cells,
+    pattern: Pattern,
+    x: usize,
+    (this, base, _): (Transport, Transport, &str),
+) -> Option<String> {
+    let r = cells
+        .times_better(Cell { pattern, x, transport: this }, Cell { pattern, x, transport: base })?;
     let digits = super::short;
     Some(format!("{} × ({} to {})", digits(r.median), digits(r.min), digits(r.max)))
 }
@@ -201,11 +232,15 @@ fn ratios(cells: &Cells) -> Option<Grid> {
         for x in cells.xs(pattern) {
             let found = AGAINST.map(|pair| ratio(cells, pattern, x, pair));
             if found.iter().any(Option::is_some) {
-                rows.push([vec![row_name(pattern, x)], found.map(Option::unwrap_or_default).to_vec()].concat());
+                rows.push(
+                    [vec![row_name(pattern, x)], found.map(Option::unwrap_or_default).to_vec()]
+                        .concat(),
+                );
             }
         }
     }
-    let head = std::iter::once(String::new()).chain(AGAINST.iter().map(|pair| pair.2.into())).collect();
+    let head =
+        std::iter::once(String::new()).chain(AGAINST.iter().map(|pair| pair.2.into())).collect();
     (!rows.is_empty()).then(|| Grid {
         title: "How many times better, within each round: median (least to greatest)".into(),
         head,
@@ -216,9 +251,12 @@ fn ratios(cells: &Cells) -> Option<Grid> {
 /// The same beside the figures of programs.
 fn with_ratios(mut grid: Grid, cells: &Cells) -> Grid {
     let found = transports(cells, true);
-    for pair in AGAINST.into_iter().filter(|(this, base, _)| found.contains(this) && found.contains(base)) {
+    for pair in
+        AGAINST.into_iter().filter(|(this, base, _)| found.contains(this) && found.contains(base))
+    {
         grid.head.push(format!("{}, times better", pair.2));
-        let settings = patterns(true).flat_map(|pattern| cells.xs(pattern).into_iter().map(move |x| (pattern, x)));
+        let settings = patterns(true)
+            .flat_map(|pattern| cells.xs(pattern).into_iter().map(move |x| (pattern, x)));
         for (row, (pattern, x)) in grid.rows.iter_mut().zip(settings) {
             row.push(ratio(cells, pattern, x, pair).unwrap_or_default());
         }
@@ -255,13 +293,21 @@ const GAINS: [Row; 5] = [
 /// Some figures, each with the command that measures it again.
 fn summary(cells: &Cells, run: &Run, chosen: &[Row]) -> Option<Grid> {
     let namespaces = cells.transports(Pattern::Latency).contains(&Transport::GinnelVeth);
-    let (ours, theirs) = if namespaces { (Transport::GinnelVeth, Transport::Veth) } else { (Transport::Ginnel, Transport::Tcp) };
+    let (ours, theirs) = if namespaces {
+        (Transport::GinnelVeth, Transport::Veth)
+    } else {
+        (Transport::Ginnel, Transport::Tcp)
+    };
     let mut rows = Vec::new();
     for &(pattern, x, what) in chosen {
-        let value = |transport| cells.value(Cell { pattern, x, transport }).map(|spread| figure(pattern, spread.median));
+        let value = |transport| {
+            cells.value(Cell { pattern, x, transport }).map(|spread| figure(pattern, spread.median))
+        };
         let Some(own) = value(ours) else { continue };
         let sizes = match pattern {
-            Pattern::Latency | Pattern::Paused | Pattern::Stream | Pattern::Both => format!(" --sizes {x}"),
+            Pattern::Latency | Pattern::Paused | Pattern::Stream | Pattern::Both => {
+                format!(" --sizes {x}")
+            }
             _ => String::new(),
         };
         let far = if run.options.connect.is_some() { " --connect HOST" } else { "" };
@@ -271,7 +317,12 @@ fn summary(cells: &Cells, run: &Run, chosen: &[Row]) -> Option<Grid> {
             value(theirs).unwrap_or_default(),
             own,
             ratio(cells, pattern, x, (ours, theirs, "")).unwrap_or_default(),
-            format!("`ginnel bench --pattern {}{sizes} --transport {},{}{far}{full}`", pattern.name(), ours.name(), theirs.name()),
+            format!(
+                "`ginnel bench --pattern {}{sizes} --transport {},{}{far}{full}`",
+                pattern.name(),
+                ours.name(),
+                theirs.name()
+            ),
         ]);
     }
     let head = ["", words(theirs), words(ours), "times better", "again"].map(String::from).to_vec();
@@ -293,15 +344,20 @@ fn jitter(cells: &Cells) -> Option<Grid> {
         };
         for transport in cells.transports(pattern) {
             let cell = Cell { pattern, x, transport };
-            let (Some(p50), Some(p99), Some(p999)) =
-                (cells.spread(cell, |s| s.p50_ns), cells.spread(cell, |s| s.p99_ns), cells.spread(cell, |s| s.p999_ns))
-            else {
+            let (Some(p50), Some(p99), Some(p999)) = (
+                cells.spread(cell, |s| s.p50_ns),
+                cells.spread(cell, |s| s.p99_ns),
+                cells.spread(cell, |s| s.p999_ns),
+            ) else {
                 continue;
             };
-            let mean =
-                cells.mean_and_jitter(cell).map_or_else(String::new, |(mean, jitter)| format!("{} ± {}", time(mean), time(jitter)));
+            let mean = cells.mean_and_jitter(cell).map_or_else(String::new, |(mean, jitter)| {
+                format!("{} ± {}", time(mean), time(jitter))
+            });
             let cpu = |of: fn(&Sample) -> Option<f64>| {
-                cells.spread(cell, of).map_or_else(String::new, |s| format!("{:.0} %", 100.0 * s.median))
+                cells
+                    .spread(cell, of)
+                    .map_or_else(String::new, |s| format!("{:.0} %", 100.0 * s.median))
             };
             rows.push(vec![
                 name(cell),
@@ -314,7 +370,15 @@ fn jitter(cells: &Cells) -> Option<Grid> {
             ]);
         }
     }
-    let head = ["", "p50", "p99", "p99.9", "mean ± 3σ of the rounds' means", "CPU of the server", "CPU of the client"];
+    let head = [
+        "",
+        "p50",
+        "p99",
+        "p99.9",
+        "mean ± 3σ of the rounds' means",
+        "CPU of the server",
+        "CPU of the client",
+    ];
     (!rows.is_empty()).then(|| Grid {
         title: "Distribution of the latency, and CPU".into(),
         head: head.map(String::from).to_vec(),
@@ -333,22 +397,36 @@ fn costs(cells: &Cells) -> Option<Grid> {
                 let end = |of: fn(&Sample) -> Option<f64>| {
                     let spread = match pattern {
                         Pattern::Rate => cells.spread(cell, of),
-                        _ => cells.spread(cell, |sample| Some(of(sample)? * sample.seconds_per_gib()?)),
+                        _ => cells
+                            .spread(cell, |sample| Some(of(sample)? * sample.seconds_per_gib()?)),
                     };
                     spread.map(|spread| spread.median)
                 };
-                let written = |value| if pattern == Pattern::Rate { percent(value) } else { time(1e9 * value) };
+                let written = |value| {
+                    if pattern == Pattern::Rate { percent(value) } else { time(1e9 * value) }
+                };
                 let ends = [end(|sample| sample.server_cpu), end(|sample| sample.client_cpu)];
-                let host = end(|sample| sample.host_cpu).map_or_else(String::new, |value| format!("; host {}", written(value)));
+                let host = end(|sample| sample.host_cpu)
+                    .map_or_else(String::new, |value| format!("; host {}", written(value)));
                 ends.into_iter().flatten().map(written).collect::<Vec<_>>().join(" + ") + &host
             };
             let what = if pattern == Pattern::Rate { "at a rate of" } else { "a GiB in writes of" };
-            rows.push([vec![format!("{what} {}", axis(pattern, x))], transports.iter().map(cell).collect()].concat());
+            rows.push(
+                [
+                    vec![format!("{what} {}", axis(pattern, x))],
+                    transports.iter().map(cell).collect(),
+                ]
+                .concat(),
+            );
         }
     }
-    let head = std::iter::once(String::new()).chain(transports.iter().map(|&transport| words(transport).into())).collect();
+    let head = std::iter::once(String::new())
+        .chain(transports.iter().map(|&transport| words(transport).into()))
+        .collect();
     (!rows.is_empty()).then(|| Grid {
-        title: "CPU time: receiver or server + sender or client; between guests, what the host spent".into(),
+        title:
+            "CPU time: receiver or server + sender or client; between guests, what the host spent"
+                .into(),
         head,
         rows,
     })
@@ -361,18 +439,37 @@ fn changes(before_name: &str, before: &Cells, after_name: &str, after: &Cells) -
         let (Some(b), Some(a)) = (before.value(cell), after.value(cell)) else {
             continue;
         };
-        let rounds = |cells: &Cells| cells.samples(cell).iter().filter(|sample| sample.value.is_some()).count();
+        let rounds = |cells: &Cells| {
+            cells.samples(cell).iter().filter(|sample| sample.value.is_some()).count()
+        };
         let verdict = match change(cell.pattern, (b, rounds(before)), (a, rounds(after))) {
             Change::Better => "better",
             Change::Worse => "WORSE",
             Change::Noise => "",
         };
         let spread = |s: Spread| {
-            format!("{} ({} to {})", figure(cell.pattern, s.median), figure(cell.pattern, s.min), figure(cell.pattern, s.max))
+            format!(
+                "{} ({} to {})",
+                figure(cell.pattern, s.median),
+                figure(cell.pattern, s.min),
+                figure(cell.pattern, s.max)
+            )
         };
-        rows.push(vec![name(cell), spread(b), spread(a), format!("{:+.1} %", 100.0 * (a.median / b.median - 1.0)), verdict.into()]);
+        rows.push(vec![
+            name(cell),
+            spread(b),
+            spread(a),
+            format!("{:+.1} %", 100.0 * (a.median / b.median - 1.0)),
+            verdict.into(),
+        ]);
     }
-    let head = vec![String::new(), before_name.into(), after_name.into(), "change".into(), "beyond the noise".into()];
+    let head = vec![
+        String::new(),
+        before_name.into(),
+        after_name.into(),
+        "change".into(),
+        "beyond the noise".into(),
+    ];
     Grid {
         title: format!(
             "{after_name} against {before_name}: a difference is beyond the noise where the spreads of at least three rounds do not meet"

@@ -31,7 +31,11 @@ impl Crowd {
         for i in 0..task.connections {
             let mut conn = connection()?;
             conn.set_nonblocking(true)?;
-            poll.registry().register(&mut SourceFd(&conn.input_fd()), Token(i), Interest::READABLE)?;
+            poll.registry().register(
+                &mut SourceFd(&conn.input_fd()),
+                Token(i),
+                Interest::READABLE,
+            )?;
             conns.push(Some(conn));
         }
         let parts = vec![(vec![0; task.size], 0); task.connections];
@@ -39,7 +43,11 @@ impl Crowd {
     }
 
     /// Reads from a connection until it has no more; `each` gets every message, at the end None.
-    fn read(&mut self, i: usize, mut each: impl FnMut(&mut Conn, Option<&[u8]>) -> Result<()>) -> Result<()> {
+    fn read(
+        &mut self,
+        i: usize,
+        mut each: impl FnMut(&mut Conn, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
         let (Some(conn), (message, filled)) = (&mut self.conns[i], &mut self.parts[i]) else {
             return Ok(());
         };
@@ -112,12 +120,16 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
         if phase.is_none() && done >= WARM_UP * n && now >= until {
             phase = Some(Phase::begin());
         }
-        let ended = phase.as_ref().is_some_and(|phase| phase.began.elapsed() >= task.duration() && !times.is_empty());
+        let ended = phase
+            .as_ref()
+            .is_some_and(|phase| phase.began.elapsed() >= task.duration() && !times.is_empty());
         while !ended && under_way < UNDER_WAY.min(n) {
             message[0] = if phase.is_some() && !announced { MEASURED } else { 1 };
             announced = phase.is_some();
             sent[next] = Instant::now();
-            let Some(conn) = &mut crowd.conns[next] else { bail!("the server closed a connection") };
+            let Some(conn) = &mut crowd.conns[next] else {
+                bail!("the server closed a connection")
+            };
             say(conn, &message)?;
             next = (next + 1) % n;
             under_way += 1;
@@ -134,7 +146,9 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
                 under_way -= 1;
                 done += 1;
                 if phase.is_some() {
-                    times.saturating_record(u64::try_from(sent[i].elapsed().as_nanos()).unwrap_or(u64::MAX));
+                    times.saturating_record(
+                        u64::try_from(sent[i].elapsed().as_nanos()).unwrap_or(u64::MAX),
+                    );
                 }
                 Ok(())
             })?;
@@ -142,5 +156,7 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
     }
     let mut phase = phase.unwrap_or_else(Phase::begin);
     phase.end();
-    Ok(Measured::new().amount(2 * times.len() * task.size as u64, times.len(), &phase).times(&times, 1.0))
+    Ok(Measured::new()
+        .amount(2 * times.len() * task.size as u64, times.len(), &phase)
+        .times(&times, 1.0))
 }

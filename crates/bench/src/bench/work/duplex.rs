@@ -17,7 +17,11 @@ pub fn run(task: &Task, mut conn: Conn) -> Result<Measured> {
     let mut poll = Poll::new()?;
     let (input, output) = (conn.input_fd(), conn.output_fd());
     if input == output {
-        poll.registry().register(&mut SourceFd(&input), Token(0), Interest::READABLE | Interest::WRITABLE)?;
+        poll.registry().register(
+            &mut SourceFd(&input),
+            Token(0),
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
     } else {
         poll.registry().register(&mut SourceFd(&input), Token(0), Interest::READABLE)?;
         poll.registry().register(&mut SourceFd(&output), Token(1), Interest::WRITABLE)?;
@@ -60,7 +64,8 @@ pub fn run(task: &Task, mut conn: Conn) -> Result<Measured> {
             (warm, received) = (true, 0);
             phase = Phase::begin();
         }
-        let ended = if task.server { !reading } else { warm && now - phase.began >= task.duration() };
+        let ended =
+            if task.server { !reading } else { warm && now - phase.began >= task.duration() };
         if writing && ended {
             writing = false;
             conn.finish()?;

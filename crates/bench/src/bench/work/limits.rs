@@ -77,9 +77,15 @@ fn ping_pong(task: &Task) -> Result<Measured> {
 
 /// Bytes of the largest cache of the first processor; 0 where the kernel does not say.
 fn largest_cache() -> usize {
-    let caches = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
+    let caches =
+        std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
     let kib = caches.filter_map(|cache| {
-        std::fs::read_to_string(cache.path().join("size")).ok()?.trim().strip_suffix('K')?.parse::<usize>().ok()
+        std::fs::read_to_string(cache.path().join("size"))
+            .ok()?
+            .trim()
+            .strip_suffix('K')?
+            .parse::<usize>()
+            .ok()
     });
     kib.max().unwrap_or(0) << 10
 }
@@ -88,7 +94,8 @@ fn largest_cache() -> usize {
 /// and written.
 fn copy(task: &Task) -> Result<Measured> {
     let size = task.size;
-    let memory = (4 * largest_cache()).clamp(*MEMORY.start(), *MEMORY.end()).max(size) / size * size;
+    let memory =
+        (4 * largest_cache()).clamp(*MEMORY.start(), *MEMORY.end()).max(size) / size * size;
     let from = vec![1u8; memory];
     let mut to = vec![2u8; memory];
     let mut phase = Phase::begin();

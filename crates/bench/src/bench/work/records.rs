@@ -15,7 +15,10 @@ use mio::{Events, Interest, Poll, Token};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -121,7 +124,10 @@ impl Lane {
             taken += len;
             self.asked.pop_front().into_iter().for_each(&mut each);
         }
-        ensure!(!self.asked.is_empty() || taken == self.input.len(), "memcached said more than it was asked");
+        ensure!(
+            !self.asked.is_empty() || taken == self.input.len(),
+            "memcached said more than it was asked"
+        );
         self.input.drain(..taken);
         Ok(())
     }
@@ -132,7 +138,12 @@ fn answered(input: &[u8], asked: &Asked) -> Result<Option<usize>> {
     let right = if asked.update {
         b"STORED\r\n".to_vec()
     } else {
-        [format!("VALUE user{:08} 0 {RECORD}\r\n", asked.key).as_bytes(), &record(asked.key), b"\r\nEND\r\n"].concat()
+        [
+            format!("VALUE user{:08} 0 {RECORD}\r\n", asked.key).as_bytes(),
+            &record(asked.key),
+            b"\r\nEND\r\n",
+        ]
+        .concat()
     };
     let there = input.len().min(right.len());
     if input[..there] != right[..there] {
@@ -172,10 +183,15 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
     for i in 0..task.connections {
         let mut conn = Conn::connect(address)?;
         conn.set_nonblocking(true)?;
-        poll.registry().register(&mut SourceFd(&conn.input_fd()), Token(i), Interest::READABLE | Interest::WRITABLE)?;
+        poll.registry().register(
+            &mut SourceFd(&conn.input_fd()),
+            Token(i),
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
         lanes.push(Lane { conn, out: Vec::new(), input: Vec::new(), asked: VecDeque::new() });
     }
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    let timer =
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
     poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
     let interval = Duration::from_secs_f64(1.0 / task.rate as f64);
     // Each connection has some requests before measuring begins, however short the warm-up.
@@ -210,7 +226,9 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
             lane.answers(|asked| {
                 answers += 1;
                 if asked.due >= measured {
-                    times.saturating_record(u64::try_from(asked.due.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                    times.saturating_record(
+                        u64::try_from(asked.due.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                    );
                 }
             })?;
         }
@@ -223,8 +241,13 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
 fn set_timer(timer: &OwnedFd, after: Duration) -> Result<()> {
     let after = after.max(Duration::from_nanos(1));
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let value = Timespec { tv_sec: after.as_secs().try_into()?, tv_nsec: after.subsec_nanos().into() };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: none, it_value: value })?;
+    let value =
+        Timespec { tv_sec: after.as_secs().try_into()?, tv_nsec: after.subsec_nanos().into() };
+    timerfd_settime(
+        timer,
+        TimerfdTimerFlags::empty(),
+        &Itimerspec { it_interval: none, it_value: value },
+    )?;
     Ok(())
 }
 
@@ -247,7 +270,8 @@ mod tests {
             keys[key] = true;
         }
         let all: f64 = (1..=RECORDS).map(|rank| (rank as f64).powf(-SKEW)).sum();
-        let near = |count: u32, share: f64| (f64::from(count) / f64::from(N) / share - 1.0).abs() < 0.05;
+        let near =
+            |count: u32, share: f64| (f64::from(count) / f64::from(N) / share - 1.0).abs() < 0.05;
         assert!(near(first, 1.0 / all) && near(updates, UPDATES), "{first} {updates}");
         assert!(keys.iter().filter(|asked| **asked).count() > RECORDS / 2);
     }
@@ -255,7 +279,8 @@ mod tests {
     #[test]
     fn answers_are_checked() {
         let asked = |update| Asked { key: 7, update, due: Instant::now() };
-        let right = [b"VALUE user00000007 0 1024\r\n".as_slice(), &record(7), b"\r\nEND\r\n"].concat();
+        let right =
+            [b"VALUE user00000007 0 1024\r\n".as_slice(), &record(7), b"\r\nEND\r\n"].concat();
         assert_eq!(answered(&right, &asked(false)).unwrap(), Some(right.len()));
         assert_eq!(answered(&right[..900], &asked(false)).unwrap(), None);
         assert!(answered(b"END\r\n", &asked(false)).unwrap_err().to_string().contains("END"));
@@ -278,7 +303,14 @@ mod tests {
                 input.read_exact(&mut [0; RECORD + 2]).unwrap();
             } else {
                 output
-                    .write_all(&[format!("VALUE user{key:08} 0 {RECORD}\r\n").as_bytes(), &record(key), b"\r\nEND\r\n"].concat())
+                    .write_all(
+                        &[
+                            format!("VALUE user{key:08} 0 {RECORD}\r\n").as_bytes(),
+                            &record(key),
+                            b"\r\nEND\r\n",
+                        ]
+                        .concat(),
+                    )
                     .unwrap();
             }
             if line.starts_with("set") && !noreply {

@@ -10,7 +10,12 @@ fn end(client: Client, connected: bool, numbers: (u32, u32)) -> End {
 }
 
 /// The server's end waits, and the client's comes; both are told.
-fn meet(matching: &mut Matching, client: Client, server: Client, number: u32) -> Result<Pair, Verdict> {
+fn meet(
+    matching: &mut Matching,
+    client: Client,
+    server: Client,
+    number: u32,
+) -> Result<Pair, Verdict> {
     let now = Instant::now();
     assert_eq!(matching.hand_in(end(server, false, (number, 1)), now), Ok(None));
     let pair = matching.hand_in(end(client, true, (1, number)), now).map_err(|refusal| {
@@ -19,7 +24,10 @@ fn meet(matching: &mut Matching, client: Client, server: Client, number: u32) ->
     })?;
     let pair = pair.expect("both are there");
     if pair.is_new {
-        assert_eq!(matching.introduced(pair.id), Introduced { has_ended: false, queued: Vec::new() });
+        assert_eq!(
+            matching.introduced(pair.id),
+            Introduced { has_ended: false, queued: Vec::new() }
+        );
     }
     Ok(pair)
 }
@@ -37,7 +45,8 @@ fn two_ends_that_mirror_each_other_are_a_pair_and_stay_one() {
     assert!(pair.is_new && pair.first.client == server && pair.second.client == client);
     assert!(!matching.is_waited());
     assert_eq!(matching.hand_in(end(client, true, (11, 21)), now), Ok(None));
-    let again = matching.hand_in(end(server, false, (21, 11)), now).expect("no refusal").expect("a pair");
+    let again =
+        matching.hand_in(end(server, false, (21, 11)), now).expect("no refusal").expect("a pair");
     assert!(!again.is_new && again.id == pair.id, "a pair that has a memory gets no second one");
     assert_eq!(matching.leave(server), [(client, pair.id)]);
     assert_eq!(matching.leave(client), []);
@@ -86,7 +95,12 @@ fn what_meets_before_both_have_the_memory_is_told_after_it() {
     let new = ends_meet(10, &mut matching).expect("a pair");
     assert_eq!(ends_meet(11, &mut matching), None, "one of the two may not have the memory yet");
     let Introduced { has_ended, queued } = matching.introduced(new.id);
-    assert!(!has_ended && queued.len() == 1 && queued[0].id == new.id && queued[0].second.numbers.received == 11);
+    assert!(
+        !has_ended
+            && queued.len() == 1
+            && queued[0].id == new.id
+            && queued[0].second.numbers.received == 11
+    );
     assert!(ends_meet(12, &mut matching).is_some_and(|pair| !pair.is_new));
     // The same, where the new pair comes to nothing.
     assert_eq!(matching.part(client, new.id), Some(server));
@@ -101,7 +115,8 @@ fn a_pair_that_ends_while_they_are_told_is_known_to_have_ended() {
     let (mut matching, now) = (Matching::new(4), Instant::now());
     let (client, server) = two(&mut matching);
     assert_eq!(matching.hand_in(end(server, false, (10, 1)), now), Ok(None));
-    let pair = matching.hand_in(end(client, true, (1, 10)), now).expect("no refusal").expect("a pair");
+    let pair =
+        matching.hand_in(end(client, true, (1, 10)), now).expect("no refusal").expect("a pair");
     assert_eq!(matching.leave(server), [(client, pair.id)]);
     assert_eq!(matching.part(client, pair.id), None);
     assert!(matching.introduced(pair.id).has_ended);
@@ -121,8 +136,12 @@ fn others_get_nothing() {
     assert_eq!(matching.hand_in(end(stranger, false, (10, 20)), now), Ok(None));
     // A forged one, in a network of the stranger's own: the end that waits goes on waiting.
     let elsewhere = Place { owner: 2, within: None };
-    assert_eq!(matching.hand_in(End { place: elsewhere, ..end(stranger, true, (10, 20)) }, now), Ok(None));
-    let pair = matching.hand_in(end(client, true, (10, 20)), now).expect("no refusal").expect("a pair");
+    assert_eq!(
+        matching.hand_in(End { place: elsewhere, ..end(stranger, true, (10, 20)) }, now),
+        Ok(None)
+    );
+    let pair =
+        matching.hand_in(end(client, true, (10, 20)), now).expect("no refusal").expect("a pair");
     assert_eq!(pair.first.client, server);
 }
 
@@ -132,18 +151,34 @@ fn a_foreign_end_that_waits_first_keeps_nobody_from_the_true_one() {
     let (mut matching, now) = (Matching::new(4), Instant::now());
     let (client, server) = two(&mut matching);
     let forgers: Vec<Client> = (0..2 * SAME).map(|_| matching.enter(9).expect("room")).collect();
-    let foreign = |client, connected| End { place: Place { owner: 2, within: None }, ..end(client, connected, (10, 20)) };
-    let waits = forgers.iter().filter(|forger| matching.hand_in(foreign(**forger, true), now) == Ok(None)).count();
+    let foreign = |client, connected| End {
+        place: Place { owner: 2, within: None },
+        ..end(client, connected, (10, 20))
+    };
+    let waits = forgers
+        .iter()
+        .filter(|forger| matching.hand_in(foreign(**forger, true), now) == Ok(None))
+        .count();
     assert_eq!(waits, SAME);
     assert_eq!(matching.hand_in(end(server, false, (20, 10)), now), Ok(None));
-    let pair = matching.hand_in(end(client, true, (10, 20)), now).expect("no refusal").expect("a pair");
+    let pair =
+        matching.hand_in(end(client, true, (10, 20)), now).expect("no refusal").expect("a pair");
     assert_eq!((pair.first.client, pair.second.client), (server, client));
     let told = matching.give_up(now + PATIENCE);
-    assert!(told.len() == SAME && told.iter().all(|(_, verdict)| *verdict == Verdict::OtherNetwork));
+    assert!(
+        told.len() == SAME && told.iter().all(|(_, verdict)| *verdict == Verdict::OtherNetwork)
+    );
     // Where only the foreign one comes, both hear why it was nobody; and may ask again.
     assert_eq!(matching.hand_in(foreign(forgers[0], true), now), Ok(None));
     assert_eq!(matching.hand_in(end(server, false, (20, 10)), now), Ok(None));
-    assert_eq!(matching.give_up(now + PATIENCE).iter().filter(|(_, verdict)| *verdict == Verdict::OtherNetwork).count(), 2);
+    assert_eq!(
+        matching
+            .give_up(now + PATIENCE)
+            .iter()
+            .filter(|(_, verdict)| *verdict == Verdict::OtherNetwork)
+            .count(),
+        2
+    );
 }
 
 /// On loopback the kernel draws the same numbers in each network, but for the time.
@@ -153,15 +188,24 @@ fn on_loopback_both_ends_are_in_one_network() {
     let (client, server) = two(&mut matching);
     let at = |within| Place { owner: 1, within };
     let stranger = matching.enter(9).expect("room");
-    assert_eq!(matching.hand_in(End { place: at(Some(3)), ..end(server, false, (20, 10)) }, now), Ok(None));
-    assert_eq!(matching.hand_in(End { place: at(Some(4)), ..end(stranger, true, (10, 20)) }, now), Ok(None));
+    assert_eq!(
+        matching.hand_in(End { place: at(Some(3)), ..end(server, false, (20, 10)) }, now),
+        Ok(None)
+    );
+    assert_eq!(
+        matching.hand_in(End { place: at(Some(4)), ..end(stranger, true, (10, 20)) }, now),
+        Ok(None)
+    );
     let pair = matching.hand_in(End { place: at(Some(3)), ..end(client, true, (10, 20)) }, now);
     let pair = pair.expect("no refusal").expect("a pair");
     assert_eq!(pair.first.client, server);
     matching.introduced(pair.id);
     // Translated at one end: its other end has other addresses, and so other numbers than
     // loopback's.
-    assert_eq!(matching.hand_in(End { place: at(Some(3)), ..end(client, true, (11, 21)) }, now), Ok(None));
+    assert_eq!(
+        matching.hand_in(End { place: at(Some(3)), ..end(client, true, (11, 21)) }, now),
+        Ok(None)
+    );
     assert!(matching.hand_in(end(server, false, (21, 11)), now).expect("no refusal").is_some());
 }
 
@@ -190,7 +234,9 @@ fn who_waits_in_vain_is_given_up_and_may_ask_again() {
 fn what_one_user_has_costs_another_nothing() {
     let (mut matching, now) = (Matching::new(2), Instant::now());
     let (client, server) = two(&mut matching);
-    let wait = |number: u32, matching: &mut Matching| matching.hand_in(end(client, true, (number, 1000)), now);
+    let wait = |number: u32, matching: &mut Matching| {
+        matching.hand_in(end(client, true, (number, 1000)), now)
+    };
     let waits = (0..).take_while(|&number| wait(number, &mut matching) == Ok(None)).count();
     assert_eq!(waits, 256);
     assert_eq!(wait(u32::MAX, &mut matching), Err(Verdict::TooMany.into()));
@@ -214,7 +260,11 @@ fn pairs_count_to_two_users_together() {
     let first = meet(&mut matching, client, hostile[0], 10).expect("a pair");
     meet(&mut matching, client, hostile[1], 11).expect("a pair");
     assert_eq!(meet(&mut matching, client, hostile[2], 12), Err(Verdict::TooManyPairs));
-    assert_eq!(meet(&mut matching, hostile[2], client, 13), Err(Verdict::TooManyPairs), "whoever connects");
+    assert_eq!(
+        meet(&mut matching, hostile[2], client, 13),
+        Err(Verdict::TooManyPairs),
+        "whoever connects"
+    );
     assert!(!meet(&mut matching, client, hostile[0], 14).expect("it has one").is_new);
     meet(&mut matching, client, honest, 15).expect("another user's");
     meet(&mut matching, hostile[2], honest, 16).expect("the hostile one's own with others");

@@ -118,8 +118,18 @@ fn segment(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result 
     )?;
     tile(page, "Machines", segment.machines.len(), format_args!("of {} slots", segment.slots))?;
     tile(page, "Connections", format_args!("{least}{}", hints.connections), "in shared memory")?;
-    tile(page, "Carried", format_args!("{least}{}", Bytes(hints.bytes)), format_args!("now {}/s", Bytes(hints.bytes_per_second)))?;
-    tile(page, "Objects", hints.objects, format_args!("by name, of {}", Bytes(hints.object_bytes)))?;
+    tile(
+        page,
+        "Carried",
+        format_args!("{least}{}", Bytes(hints.bytes)),
+        format_args!("now {}/s", Bytes(hints.bytes_per_second)),
+    )?;
+    tile(
+        page,
+        "Objects",
+        hints.objects,
+        format_args!("by name, of {}", Bytes(hints.object_bytes)),
+    )?;
     let (size, taken) = (segment.size, segment.resident);
     tile(
         page,
@@ -133,9 +143,12 @@ fn segment(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result 
             Bytes(size)
         ),
     )?;
-    for (label, kinds) in [("Refused joins", &segment.refused), ("Wake-ups relayed", &segment.relayed)] {
+    for (label, kinds) in
+        [("Refused joins", &segment.refused), ("Wake-ups relayed", &segment.relayed)]
+    {
         let seen = kinds.iter().filter(|(_, count)| **count > 0);
-        let words: Vec<String> = seen.map(|(kind, count)| format!("{count} {}", kind.replace('_', " "))).collect();
+        let words: Vec<String> =
+            seen.map(|(kind, count)| format!("{count} {}", kind.replace('_', " "))).collect();
         tile(page, label, kinds.values().sum::<u64>(), Text(&words.join(", ")))?;
     }
     writeln!(page, "</dl>")?;
@@ -152,7 +165,8 @@ fn tile(page: &mut String, name: &str, value: impl Display, more: impl Display) 
     writeln!(page, "<div><dt>{name}</dt><dd>{value}</dd><dd class=\"more\">{more}</dd></div>")
 }
 
-const COLUMNS: [&str; 8] = ["Slot", "Process", "User", "Attached", "Joins", "Connections", "Sent", "Received"];
+const COLUMNS: [&str; 8] =
+    ["Slot", "Process", "User", "Attached", "Joins", "Connections", "Sent", "Received"];
 
 /// On a narrow screen each row is a list of its own, where `data-name` stands for the column's
 /// head; the roles keep it a table for those who do not see it.
@@ -168,7 +182,12 @@ fn table(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result {
     writeln!(page, "</tr>\n</thead>\n<tbody role=\"rowgroup\">")?;
     if segment.processes.len() > 1 {
         let all = format!("all {}", segment.processes.len());
-        cells(page, "host", [all, String::new(), String::new(), String::new()], Some(segment.hints.host))?;
+        cells(
+            page,
+            "host",
+            [all, String::new(), String::new(), String::new()],
+            Some(segment.hints.host),
+        )?;
     }
     for one in segment.processes.iter().chain(&segment.machines) {
         let slot = if one.slot == 0 { "host".to_owned() } else { one.slot.to_string() };
@@ -178,17 +197,39 @@ fn table(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result {
     writeln!(page, "</tbody>\n</table>")
 }
 
-fn row(page: &mut String, slot: &str, one: &PeerStatus, hints: Option<PeerHints>, now: u64) -> fmt::Result {
-    let since = one.since.map(|since| Span(now.saturating_sub(since)).to_string()).unwrap_or_default();
-    cells(page, slot, [one.pid.to_string(), one.uid.to_string(), since, one.generation.to_string()], hints)
+fn row(
+    page: &mut String,
+    slot: &str,
+    one: &PeerStatus,
+    hints: Option<PeerHints>,
+    now: u64,
+) -> fmt::Result {
+    let since =
+        one.since.map(|since| Span(now.saturating_sub(since)).to_string()).unwrap_or_default();
+    cells(
+        page,
+        slot,
+        [one.pid.to_string(), one.uid.to_string(), since, one.generation.to_string()],
+        hints,
+    )
 }
 
 fn cells(page: &mut String, slot: &str, own: [String; 4], hints: Option<PeerHints>) -> fmt::Result {
-    let hints =
-        hints.map(|hints| [hints.connections.to_string(), Bytes(hints.sent).to_string(), Bytes(hints.received).to_string()]);
-    writeln!(page, "<tr role=\"row\"><th role=\"rowheader\" scope=\"row\" data-name=\"{}\">{slot}</th>", COLUMNS[0])?;
+    let hints = hints.map(|hints| {
+        [
+            hints.connections.to_string(),
+            Bytes(hints.sent).to_string(),
+            Bytes(hints.received).to_string(),
+        ]
+    });
+    writeln!(
+        page,
+        "<tr role=\"row\"><th role=\"rowheader\" scope=\"row\" data-name=\"{}\">{slot}</th>",
+        COLUMNS[0]
+    )?;
     for (name, value) in COLUMNS[1..].iter().zip(own.into_iter().chain(hints.unwrap_or_default())) {
-        let (class, value) = if value.is_empty() { (" class=\"none\"", "–") } else { ("", value.as_str()) };
+        let (class, value) =
+            if value.is_empty() { (" class=\"none\"", "–") } else { ("", value.as_str()) };
         writeln!(page, "<td role=\"cell\"{class} data-name=\"{name}\">{value}</td>")?;
     }
     writeln!(page, "</tr>")
@@ -214,20 +255,41 @@ mod tests {
             machines: vec![],
             processes: vec![],
         };
-        let status = Status { version: "0.0.0", pid: 1, started: 0, now: 200, kept_for_the_next: false, segments: vec![segment] };
+        let status = Status {
+            version: "0.0.0",
+            pid: 1,
+            started: 0,
+            now: 200,
+            kept_for_the_next: false,
+            segments: vec![segment],
+        };
         let page = html(&status);
         assert!(!page.contains("<img") && !page.contains("onerror=alert(1)>\"'&amp;"), "{page}");
-        assert_eq!(page.matches("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;&amp;amp;").count(), 3, "{page}");
-        for words in ["running for 3 min", "of 1 GiB, memfd", "2 slot taken", "≥ 0 bytes", "Nobody is attached", "a restart loses"]
-        {
+        assert_eq!(
+            page.matches("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;&amp;amp;").count(),
+            3,
+            "{page}"
+        );
+        for words in [
+            "running for 3 min",
+            "of 1 GiB, memfd",
+            "2 slot taken",
+            "≥ 0 bytes",
+            "Nobody is attached",
+            "a restart loses",
+        ] {
             assert!(page.contains(words), "{words:?} in {page}");
         }
     }
 
     #[test]
     fn bytes_and_spans_are_short() {
-        let bytes = [0, 1023, 1024, 1536, 102_348, 1_048_575, 1 << 30, u64::MAX].map(|n| Bytes(n).to_string());
-        assert_eq!(bytes, ["0 bytes", "1023 bytes", "1 KiB", "1.5 KiB", "99.9 KiB", "1.0 MiB", "1 GiB", "16 EiB"]);
+        let bytes = [0, 1023, 1024, 1536, 102_348, 1_048_575, 1 << 30, u64::MAX]
+            .map(|n| Bytes(n).to_string());
+        assert_eq!(
+            bytes,
+            ["0 bytes", "1023 bytes", "1 KiB", "1.5 KiB", "99.9 KiB", "1.0 MiB", "1 GiB", "16 EiB"]
+        );
         let spans = [0, 119, 120, 7200, 172_800].map(|n| Span(n).to_string());
         assert_eq!(spans, ["0 s", "119 s", "2 min", "2 h", "2 days"]);
     }

@@ -27,7 +27,14 @@ enum Next {
 /// Is this socket one to which no descriptors can be sent?
 pub(super) fn takes_no_rights(fd: i32) -> bool {
     let (mut value, mut length) = (1i32, size_of::<i32>() as libc::socklen_t);
-    let option = [fd as usize, libc::SOL_SOCKET as usize, SO_PASSRIGHTS, &raw mut value as usize, &raw mut length as usize, 0];
+    let option = [
+        fd as usize,
+        libc::SOL_SOCKET as usize,
+        SO_PASSRIGHTS,
+        &raw mut value as usize,
+        &raw mut length as usize,
+        0,
+    ];
     // SAFETY: both places are writable.
     unsafe { sys::raw(Sysno::getsockopt, option) }.is_ok() && value == 0
 }
@@ -35,7 +42,14 @@ pub(super) fn takes_no_rights(fd: i32) -> bool {
 /// Has the kernel refuse to send descriptors to this socket, where it can.
 pub(super) fn refuse_rights(fd: i32) {
     let (value, length) = (0i32, size_of::<i32>());
-    let option = [fd as usize, libc::SOL_SOCKET as usize, SO_PASSRIGHTS, &raw const value as usize, length, 0];
+    let option = [
+        fd as usize,
+        libc::SOL_SOCKET as usize,
+        SO_PASSRIGHTS,
+        &raw const value as usize,
+        length,
+        0,
+    ];
     // SAFETY: the value is readable.
     let _ = unsafe { sys::raw(Sysno::setsockopt, option) };
 }
@@ -44,7 +58,8 @@ pub(super) fn refuse_rights(fd: i32) {
 pub(super) fn ring(fd: i32) -> bool {
     let (byte, flags) = ([0u8], (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize);
     // SAFETY: the byte is readable.
-    let sent = unsafe { sys::raw(Sysno::sendto, [fd as usize, byte.as_ptr() as usize, 1, flags, 0, 0]) };
+    let sent =
+        unsafe { sys::raw(Sysno::sendto, [fd as usize, byte.as_ptr() as usize, 1, flags, 0, 0]) };
     matches!(sent, Ok(_) | Err(libc::EAGAIN))
 }
 
@@ -70,7 +85,12 @@ fn receive(fd: i32, most: usize, flags: i32) -> Result<usize> {
     let mut bytes = [0u8; AT_ONCE];
     let flags = (flags | libc::MSG_DONTWAIT) as usize;
     // SAFETY: the bytes are writable, and as many as there are at most.
-    unsafe { sys::raw(Sysno::recvfrom, [fd as usize, bytes.as_mut_ptr() as usize, most.min(AT_ONCE), flags, 0, 0]) }
+    unsafe {
+        sys::raw(
+            Sysno::recvfrom,
+            [fd as usize, bytes.as_mut_ptr() as usize, most.min(AT_ONCE), flags, 0, 0],
+        )
+    }
 }
 
 /// Looks at what comes next, and leaves it there.
@@ -82,7 +102,9 @@ fn look(fd: i32) -> Next {
     (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
     let flags = (libc::MSG_DONTWAIT | libc::MSG_PEEK) as usize;
     // SAFETY: the header and what it names live until the call returns, and are writable.
-    match unsafe { sys::raw(Sysno::recvmsg, [fd as usize, &raw mut message as usize, flags, 0, 0, 0]) } {
+    match unsafe {
+        sys::raw(Sysno::recvmsg, [fd as usize, &raw mut message as usize, flags, 0, 0, 0])
+    } {
         // There was something beside the bytes.
         Ok(0) => Next::Unfit,
         Ok(_) if message.msg_flags & libc::MSG_CTRUNC != 0 => Next::Unfit,
@@ -95,7 +117,8 @@ fn look(fd: i32) -> Next {
 /// Nothing more is sent or comes: who sleeps at either end wakes.
 pub(super) fn end(fd: i32) {
     // SAFETY: no memory is passed.
-    let _ = unsafe { sys::raw(Sysno::shutdown, [fd as usize, libc::SHUT_RDWR as usize, 0, 0, 0, 0]) };
+    let _ =
+        unsafe { sys::raw(Sysno::shutdown, [fd as usize, libc::SHUT_RDWR as usize, 0, 0, 0, 0]) };
 }
 
 /// Has the other end know that nobody is here any more. False where the number must stay open:
@@ -139,7 +162,8 @@ mod tests {
         let sent = unsafe {
             let mut message: libc::msghdr = std::mem::zeroed();
             (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-            (message.msg_control, message.msg_controllen) = (room.as_mut_ptr().cast(), libc::CMSG_SPACE(4) as _);
+            (message.msg_control, message.msg_controllen) =
+                (room.as_mut_ptr().cast(), libc::CMSG_SPACE(4) as _);
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_len = libc::CMSG_LEN(4) as _;
             ((*header).cmsg_level, (*header).cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
@@ -152,7 +176,8 @@ mod tests {
     /// As the kernel says: is the other end of a pipe open nowhere? (Children of other tests may
     /// have it for a moment.)
     fn is_closed(reader: &mut std::io::PipeReader, ms: i32) -> bool {
-        sys::poll(reader.as_raw_fd(), libc::POLLIN, ms) & libc::POLLHUP != 0 && matches!(reader.read(&mut [0]), Ok(0))
+        sys::poll(reader.as_raw_fd(), libc::POLLIN, ms) & libc::POLLHUP != 0
+            && matches!(reader.read(&mut [0]), Ok(0))
     }
 
     #[test]

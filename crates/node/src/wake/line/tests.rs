@@ -19,19 +19,27 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 /// As the broker makes it.
 fn memory() -> File {
     // SAFETY: a terminated name; the kernel makes the descriptor for this caller.
-    let memory = unsafe { File::from_raw_fd(libc::memfd_create(c"pair".as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC)) };
+    let memory = unsafe {
+        File::from_raw_fd(libc::memfd_create(
+            c"pair".as_ptr(),
+            libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC,
+        ))
+    };
     Segment::format_pair(memory.as_fd(), 16 << 20).expect("formatted");
-    sys::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK as usize).expect("sealed");
+    sys::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK as usize)
+        .expect("sealed");
     memory
 }
 
 /// What both processes of a pair have, and the ends of the second's lines, as well.
 fn pair() -> [Joined; 2] {
     let memory = memory();
-    let (one, other): (Vec<_>, Vec<_>) = (0..LINES).map(|_| UnixStream::pair().expect("sockets")).unzip();
+    let (one, other): (Vec<_>, Vec<_>) =
+        (0..LINES).map(|_| UnixStream::pair().expect("sockets")).unzip();
     [one, other].map(|ends| {
         let lines = Lines::new(ends.into_iter().map(|end| Fd(end.into_raw_fd())), |_, _| {});
-        Joined::of_pair(Segment::of_pair(memory.as_raw_fd()).expect("a segment"), lines).expect("a member")
+        Joined::of_pair(Segment::of_pair(memory.as_raw_fd()).expect("a segment"), lines)
+            .expect("a member")
     })
 }
 
@@ -214,7 +222,8 @@ fn a_lost_line_is_closed_whoever_holds_its_lock() {
     let is_open = |fd| sys::fcntl(fd, libc::F_GETFD, 0).is_ok();
     let leave_work = |number: usize| {
         let left = || own.lines.lines[number].lock.with(|| panic!("as by siglongjmp"));
-        let _: Option<()> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(left)).unwrap_or(None);
+        let _: Option<()> =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(left)).unwrap_or(None);
     };
     let fds: Vec<i32> = own.lines.lines.iter().map(|line| line.fd.load(Relaxed)).collect();
     let [ear, sleeps] = [(); 2].map(|()| own.take_line(&node, waiter).expect("a line"));
@@ -259,7 +268,11 @@ fn a_number_that_is_replaced_is_no_lines() {
     let number = ear.fd(&own);
     assert!(own.lines.ring(0));
     own.lines.replaced(number);
-    assert_eq!(sys::poll(number, libc::POLLIN, 0) & libc::POLLIN, libc::POLLIN, "who sleeps there wakes");
+    assert_eq!(
+        sys::poll(number, libc::POLLIN, 0) & libc::POLLIN,
+        libc::POLLIN,
+        "who sleeps there wakes"
+    );
     // SAFETY: both are open.
     assert_eq!(unsafe { libc::dup2(mine.as_raw_fd(), number) }, number);
     assert!(ear.is_lost(&own) && ear.fd(&own) == -1 && !own.lines.ring(0) && !other.lines.ring(0));
@@ -288,7 +301,8 @@ fn of_many_pairs_few_have_lines() {
     let before = HELD.load(Relaxed);
     let most = MOST.min(usize::try_from(sys::descriptor_limit() / PART).expect("a number"));
     let sockets = || {
-        let (own, other): (Vec<_>, Vec<_>) = (0..LINES).map(|_| UnixStream::pair().expect("sockets")).unzip();
+        let (own, other): (Vec<_>, Vec<_>) =
+            (0..LINES).map(|_| UnixStream::pair().expect("sockets")).unzip();
         (own.into_iter().map(|end| Fd(end.into_raw_fd())), other)
     };
     let mut kept = Vec::new();
@@ -308,7 +322,10 @@ fn of_many_pairs_few_have_lines() {
         counts.push(count);
     }
     assert_eq!(HELD.load(Relaxed), most.max(before));
-    assert!(counts.is_sorted_by(|one, next| one >= next) && counts.last() == Some(&0), "{counts:?}");
+    assert!(
+        counts.is_sorted_by(|one, next| one >= next) && counts.last() == Some(&0),
+        "{counts:?}"
+    );
     assert!(counts.contains(&1), "{counts:?}");
     drop(kept);
     assert_eq!(HELD.load(Relaxed), before);

@@ -70,7 +70,12 @@ fn is_active(endpoint: Endpoint<'_>) -> bool {
 
 /// # Safety
 /// As for [`sendfile`].
-unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mut off64_t, count: usize) -> Outcome {
+unsafe fn sendfile_carried(
+    endpoint: Endpoint<'static>,
+    from: c_int,
+    offset: *mut off64_t,
+    count: usize,
+) -> Outcome {
     // SAFETY: null or the program's offset.
     let explicit = unsafe { offset.as_ref().copied() };
     let mut position = match explicit {
@@ -93,7 +98,8 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
             position += put as i64;
             continue;
         }
-        let buffer = buffer.get_or_insert_with(|| Box::<[u8]>::new_uninit_slice(count.min(32 << 10)));
+        let buffer =
+            buffer.get_or_insert_with(|| Box::<[u8]>::new_uninit_slice(count.min(32 << 10)));
         let want = buffer.len().min(count - done);
         // SAFETY: the buffer is writable.
         let got = unsafe { libc::pread64(from, buffer.as_mut_ptr().cast(), want, position) };
@@ -106,9 +112,15 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         let piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: got.unsigned_abs() }];
         // SAFETY: the piece was just filled.
         let sent = unsafe {
-            match if is_active(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) } {
+            match if is_active(endpoint) {
+                None
+            } else {
+                send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0))
+            } {
                 Some(outcome) => outcome,
-                None if is_active(endpoint) && endpoint.put_quick(&piece, piece[0].iov_len) => Outcome::Done(got),
+                None if is_active(endpoint) && endpoint.put_quick(&piece, piece[0].iov_len) => {
+                    Outcome::Done(got)
+                }
                 None => send_carried(endpoint, &piece, 0),
             }
         };
@@ -186,7 +198,8 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
     while done < count {
         let mut room = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
         // SAFETY: one pollfd. A cancellation point, as the program's own call.
-        let found = unsafe { next::poll(&raw mut room, 1, if waits && done == 0 { -1 } else { 0 }) };
+        let found =
+            unsafe { next::poll(&raw mut room, 1, if waits && done == 0 { -1 } else { 0 }) };
         let full = if found < 0 { next::errno() } else { libc::EAGAIN };
         if room.revents & libc::POLLERR != 0 && done == 0 {
             // Nobody reads the pipe.
@@ -197,7 +210,10 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         if room.revents != libc::POLLOUT {
             return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(full) };
         }
-        let mut piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len().min(count - done) }];
+        let mut piece = [iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len().min(count - done),
+        }];
         let wait = if done == 0 { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the piece lies in the buffer.
         let seen = match unsafe { recv(endpoint.fd(), &piece, libc::MSG_PEEK | wait) } {
@@ -209,7 +225,11 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         // SAFETY: so many bytes of the buffer were just filled.
         let put = unsafe { next::write(pipe, buffer.as_ptr().cast(), seen) };
         if put <= 0 {
-            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(next::errno()) };
+            return if done > 0 {
+                Outcome::Done(done as isize)
+            } else {
+                Outcome::Failed(next::errno())
+            };
         }
         let mut left = put.unsigned_abs();
         done += left;

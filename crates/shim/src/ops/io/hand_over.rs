@@ -21,7 +21,10 @@ pub fn hand_over(fd: c_int) {
 pub fn hand_over_for(fd: c_int, reason: Reason) {
     let Some(endpoint) = runtime::find(fd) else { return };
     if !endpoint.detach(reason, PATIENCE) {
-        runtime::say(endpoint.attachment.settings.verbose, "a connection was reset: the other end did not answer a hand-over");
+        runtime::say(
+            endpoint.attachment.settings.verbose,
+            "a connection was reset: the other end did not answer a hand-over",
+        );
         endpoint.break_off(reason);
     }
 }
@@ -30,7 +33,9 @@ pub fn hand_over_for(fd: c_int, reason: Reason) {
 /// handed over it stays as it is, and goes back to TCP once the program has read what stands
 /// before. True if the kernel honours the option.
 pub fn hand_over_if_possible(fd: c_int) -> bool {
-    let detach = |endpoint: Endpoint<'_>| !endpoint.is_best_read_in_ring() && endpoint.detach(Reason::Option, PATIENCE_WITH_HEIRS);
+    let detach = |endpoint: Endpoint<'_>| {
+        !endpoint.is_best_read_in_ring() && endpoint.detach(Reason::Option, PATIENCE_WITH_HEIRS)
+    };
     runtime::find(fd).is_none_or(detach)
 }
 

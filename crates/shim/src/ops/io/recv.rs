@@ -135,7 +135,11 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
 /// # Safety
 /// The iovecs describe writable memory.
 #[inline]
-unsafe fn recv_counted(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+unsafe fn recv_counted(
+    endpoint: Endpoint<'static>,
+    iov: &[iovec],
+    flags: c_int,
+) -> Option<Outcome> {
     let slot = endpoint.slot();
     slot.busy_rx.fetch_add(1, SeqCst);
     if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
@@ -198,7 +202,13 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         let mut byte = 0u8;
         let piece = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         // SAFETY: one writable byte.
-        let looked = unsafe { recv_carried(endpoint, &piece, flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC) | libc::MSG_PEEK) };
+        let looked = unsafe {
+            recv_carried(
+                endpoint,
+                &piece,
+                flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC) | libc::MSG_PEEK,
+            )
+        };
         return if let Outcome::Done(_) = looked { Outcome::Done(0) } else { looked };
     }
     let mut least = 1;
@@ -222,7 +232,11 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         }
         // A program that asks again and again is answered without a lock.
         // SAFETY: the caller's promise.
-        let taken = if endpoint.is_surely_empty() { Take::Nothing } else { unsafe { endpoint.take(&mut sink, peek) } };
+        let taken = if endpoint.is_surely_empty() {
+            Take::Nothing
+        } else {
+            unsafe { endpoint.take(&mut sink, peek) }
+        };
         match taken {
             Take::Bytes(_) if sink.filled() >= least => break,
             Take::End | Take::Mark => break,

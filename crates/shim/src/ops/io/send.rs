@@ -24,10 +24,14 @@ pub unsafe fn send_all(fd: c_int, pieces: &[iovec], n: usize, flags: c_int) -> O
     {
         match endpoint.slot().stage() {
             // SAFETY: the caller's promise.
-            Stage::Active if unsafe { endpoint.put_quick(pieces, n) } => return Outcome::Done(n as isize),
+            Stage::Active if unsafe { endpoint.put_quick(pieces, n) } => {
+                return Outcome::Done(n as isize);
+            }
             Stage::Published if endpoint.waits_in_vain() => {
                 // SAFETY: the caller's promise.
-                if let Some(outcome) = send_counted(endpoint, || unsafe { send_kernel(fd, pieces, flags) }) {
+                if let Some(outcome) =
+                    send_counted(endpoint, || unsafe { send_kernel(fd, pieces, flags) })
+                {
                     return outcome;
                 }
             }
@@ -63,7 +67,9 @@ unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
     if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
-        if let Some(outcome) = send_before(endpoint, flags, || unsafe { send_kernel(fd, iov, flags) }) {
+        if let Some(outcome) =
+            send_before(endpoint, flags, || unsafe { send_kernel(fd, iov, flags) })
+        {
             return outcome;
         }
     } else if endpoint.slot().has(flag::SHARED) {
@@ -77,7 +83,11 @@ unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
 /// Sends on a connection that has no channel (yet): `call` has the kernel do it. `None`: it has one
 /// now.
 #[cold]
-pub(super) fn send_before(endpoint: Endpoint<'static>, flags: c_int, call: impl FnOnce() -> isize) -> Option<Outcome> {
+pub(super) fn send_before(
+    endpoint: Endpoint<'static>,
+    flags: c_int,
+    call: impl FnOnce() -> isize,
+) -> Option<Outcome> {
     let slot = endpoint.slot();
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
@@ -150,7 +160,11 @@ impl<'a> Source<'a> {
 
 /// # Safety
 /// The iovecs describe readable memory.
-pub(super) unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
+pub(super) unsafe fn send_carried(
+    endpoint: Endpoint<'static>,
+    iov: &[iovec],
+    flags: c_int,
+) -> Outcome {
     // Where it is so, the kernel answers.
     let _ = endpoint.reader_died();
     if iov.len() <= WINDOW {
@@ -181,7 +195,12 @@ pub(super) unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], fl
 
 /// # Safety
 /// The source's pieces describe readable memory.
-unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
+unsafe fn send_rest(
+    endpoint: Endpoint<'static>,
+    mut source: Source<'_>,
+    mut done: usize,
+    flags: c_int,
+) -> Outcome {
     let mut limit = wait::Limit::new(endpoint, libc::SO_SNDTIMEO);
     while source.left > 0 {
         let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; WINDOW];

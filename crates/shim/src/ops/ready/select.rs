@@ -31,7 +31,11 @@ pub unsafe fn select(
     let mut any = false;
     let mut polled: Few<pollfd> = Few::new();
     for fd in 0..nfds {
-        let events = sets.iter().zip(meanings).filter(|(set, _)| bit(**set, fd)).fold(0, |sum, (_, meaning)| sum | meaning);
+        let events = sets
+            .iter()
+            .zip(meanings)
+            .filter(|(set, _)| bit(**set, fd))
+            .fold(0, |sum, (_, meaning)| sum | meaning);
         if events != 0 {
             any |= special(fd).is_some();
             polled.push(pollfd { fd, events, revents: 0 });
@@ -54,7 +58,11 @@ pub unsafe fn select(
     }
     // What select calls readable, writable, exceptional (fs/select.c: POLLIN_SET, POLLOUT_SET,
     // POLLEX_SET).
-    let answers = [IN | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR, OUT | libc::POLLWRBAND | libc::POLLERR, libc::POLLPRI];
+    let answers = [
+        IN | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR,
+        OUT | libc::POLLWRBAND | libc::POLLERR,
+        libc::POLLPRI,
+    ];
     let mut count = 0;
     for (set, (meaning, answer)) in sets.iter().zip(meanings.iter().zip(answers)) {
         if set.is_null() {
@@ -81,7 +89,11 @@ pub unsafe fn select(
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
-unsafe fn poll_in_pieces(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
+unsafe fn poll_in_pieces(
+    wanted: &mut [pollfd],
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Result<usize, i32> {
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
     let end = deadline::after(timeout);
     loop {
