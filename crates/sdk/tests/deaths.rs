@@ -71,7 +71,7 @@ fn senders(rounds: u64) {
         let has_begun = begun.clone();
         let killer =
             kill_at_some_moment(round, role("sender", ""), move || has_begun.load(Acquire));
-        let mut next = 0;
+        let (mut next, mut in_vain) = (0, 0);
         loop {
             match receiver.recv_timeout(Duration::from_millis(300)) {
                 Ok(message) => {
@@ -82,7 +82,8 @@ fn senders(rounds: u64) {
                 Err(Error::Ended { died: true }) => break,
                 // It was killed before it was a sender.
                 Err(Error::TimedOut) if next == 0 && killer.is_finished() => break,
-                Err(Error::TimedOut) if next == 0 => {}
+                // Nobody says how soon a death is known, nor when a busy machine runs a sender.
+                Err(Error::TimedOut) if in_vain < 100 => in_vain += 1,
                 Err(error) => panic!("{error}"),
             }
         }
