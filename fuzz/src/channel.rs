@@ -177,8 +177,8 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
             assert!(sink.filled() <= room.len());
         }
         8 if active => {
-            // SAFETY: `room` is writable.
             assert!(
+                // SAFETY: `room` is writable.
                 unsafe { end.take_quick(into[0].iov_base.cast(), into[0].iov_len) }
                     <= into[0].iov_len
             );

@@ -95,8 +95,8 @@ impl End {
                 // SAFETY: as above.
                 unsafe { self.endpoint.receive(tagged, posted) };
             }
-            // SAFETY: as above.
             3 => {
+                // SAFETY: as above.
                 _ = unsafe {
                     self.endpoint.write(to, KEY, address, Message { tag: None, ..message })
                 }

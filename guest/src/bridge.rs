@@ -31,8 +31,8 @@ impl Bridge {
                 "ip link set tap{guest} master bridge && ip link set tap{guest} up"
             )))?;
             // QEMU inherits it.
-            // SAFETY: touches no memory.
             ensure!(
+                // SAFETY: touches no memory.
                 unsafe { libc::fcntl(tap.as_raw_fd(), libc::F_SETFD, 0) } == 0,
                 "fcntl: {}",
                 std::io::Error::last_os_error()

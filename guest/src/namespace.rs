@@ -57,8 +57,8 @@ impl Drop for Namespace {
 
 fn tap(namespace: &Path, interface: &str, flags: libc::c_int) -> Result<File> {
     let namespace = File::open(namespace).context("the namespace")?;
-    // SAFETY: touches no memory; this thread alone changes its namespace.
     ensure!(
+        // SAFETY: touches no memory; this thread alone changes its namespace.
         unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } == 0,
         "setns: {}",
         std::io::Error::last_os_error()

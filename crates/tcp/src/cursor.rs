@@ -39,8 +39,8 @@ impl<'a> Cursor<'a> {
             }
             let skip = if count == 0 { self.offset } else { 0 };
             let len = (piece.iov_len - skip).min(left);
-            // SAFETY: `offset` lies inside the piece.
             *place = iovec {
+                // SAFETY: `offset` lies inside the piece.
                 iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(),
                 iov_len: len,
             };

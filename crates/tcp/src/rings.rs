@@ -102,8 +102,8 @@ mod tests {
             assert_eq!(unsafe { end.put(&piece, 0) }, Put::Error(libc::ECONNRESET));
             end.slot().set_stage(crate::ledger::Stage::Active);
             let into = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
-            // SAFETY: as above.
             assert_eq!(
+                // SAFETY: as above.
                 unsafe { end.take(&mut Sink::new(&into, false), false) },
                 Take::Error(libc::ECONNRESET)
             );

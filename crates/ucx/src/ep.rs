@@ -107,8 +107,8 @@ pub unsafe extern "C" fn am_bcopy(
 pub unsafe extern "C" fn pending_add(end: *mut End, request: *mut Pending, _: u32) -> Status {
     // SAFETY: UCX's rules.
     let (this, interface) = unsafe { parts(end) };
-    // SAFETY: UCX's rules.
     if !interface.waiting.stands_before(this.way)
+        // SAFETY: UCX's rules.
         && unsafe { (*interface.active()).has_room(this.way) } != Ok(false)
     {
         return BUSY;

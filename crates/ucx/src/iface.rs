@@ -231,10 +231,10 @@ unsafe extern "C" fn is_reachable(
 unsafe extern "C" fn is_reachable_by(base: *mut BaseInterface, addresses: *const Addresses) -> i32 {
     // SAFETY: UCX's rules.
     let addresses = unsafe { &*addresses };
-    // SAFETY: UCX's rules: the first bit says that it is there.
     if addresses.field_mask & 1 == 0 {
         0
     } else {
+        // SAFETY: UCX's rules: the first bit says that it is there.
         unsafe { is_reachable(base, addresses.device, addresses.iface) }
     }
 }

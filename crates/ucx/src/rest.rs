@@ -126,9 +126,9 @@ pub unsafe fn rest(interface: &Interface) {
 /// Sleeps until one of this thread's interfaces is woken, at most so long.
 fn doze(ms: i32) {
     let (number, own) = (own_number(), owners());
-    // SAFETY: who is in the list is open while the lock is held.
     let mine = |own: &[Open]| {
         own.iter()
+            // SAFETY: who is in the list is open while the lock is held.
             .map(|open| unsafe { &*open.0 })
             .filter(|it| it.owner.load(Ordering::Relaxed) == number)
             .collect()

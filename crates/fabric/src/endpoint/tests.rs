@@ -242,8 +242,8 @@ fn claims_cancels_and_several() {
     // SAFETY: as above.
     unsafe { b.receive_claimed(true, posted(&mut got, 1, 10), false) }.expect("claimed");
     assert_eq!((b.event().map(|event| event.len), &got[..50]), (Some(50), &one[..]));
-    // SAFETY: as above.
     assert_eq!(
+        // SAFETY: as above.
         unsafe { b.receive_claimed(true, posted(&mut got, 1, 10), false) },
         Err(Error::NoMessage)
     );

@@ -110,8 +110,8 @@ fn handler_between(range: Range<u64>) -> bool {
     for (restorer, signal) in restorers.iter_mut().zip(1..) {
         *restorer = sys::signal_action(signal).map_or(0, |action| action.restorer);
     }
-    // SAFETY: only for places in `range`, which is this thread's stack above where it is now.
     let read = |at: u64| {
+        // SAFETY: only for places in `range`, which is this thread's stack above where it is now.
         range.contains(&at).then(|| unsafe { std::ptr::read_volatile((at & !7) as *const u64) })
     };
     let is_frame = |at: u64| {

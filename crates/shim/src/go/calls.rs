@@ -153,8 +153,8 @@ unsafe fn route(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
             hooks::after_vfork(a);
             return 0;
         }
-        // SAFETY: the stub passes the place of `clone`'s arguments.
         NEW_THREAD => {
+            // SAFETY: the stub passes the place of `clone`'s arguments.
             return unsafe { threads::start(core::ptr::with_exposed_provenance(a as usize)) };
         }
         // SAFETY: the program's own arguments.

@@ -53,8 +53,8 @@ pub unsafe fn set(signal: c_long, new: c_long, old: c_long, size: c_long) -> c_l
         .map_or(0, |action| core::ptr::from_ref(action).expose_provenance() as c_long);
     // SAFETY: the program's own arguments, but for the handler, which calls the program's.
     let answer = unsafe { kernel(signal, new, old, size) };
-    // SAFETY: null, or where the kernel has just written the action before.
     if let Some(old) =
+        // SAFETY: null, or where the kernel has just written the action before.
         unsafe { core::ptr::with_exposed_provenance_mut::<Action>(old as usize).as_mut() }
         && answer == 0
         && old.handler == wrapper

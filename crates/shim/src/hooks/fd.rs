@@ -70,10 +70,10 @@ fn stays_open(fd: c_int) {
 
 /// Before a copy of `old` replaces `new`: unless the kernel will refuse to.
 fn replacing(old: c_int, new: c_int) {
-    // SAFETY: takes numbers only.
     if old != new
         && new >= 0
         && !bypass_process()
+        // SAFETY: takes numbers only.
         && unsafe { next::fcntl(old, libc::F_GETFD, ptr::null_mut()) } >= 0
     {
         ops::fd::replacing(new);

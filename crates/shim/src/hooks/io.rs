@@ -196,11 +196,12 @@ pub(super) unsafe extern "C" fn __read_chk(
     n: usize,
     room: usize,
 ) -> isize {
-    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
-    // the C library's function ends the program.
     if n <= room {
+        // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
+        // the C library's function ends the program.
         unsafe { read(fd, buf, n) }
     } else {
+        // SAFETY: as above.
         unsafe { next::__read_chk(fd, buf, n, room) }
     }
 }
@@ -361,11 +362,12 @@ pub(super) unsafe extern "C" fn __recv_chk(
     room: usize,
     flags: c_int,
 ) -> isize {
-    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
-    // the C library's function ends the program.
     if n <= room {
+        // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
+        // the C library's function ends the program.
         unsafe { recv(fd, buf, n, flags) }
     } else {
+        // SAFETY: as above.
         unsafe { next::__recv_chk(fd, buf, n, room, flags) }
     }
 }
@@ -441,10 +443,10 @@ pub(super) unsafe extern "C" fn sendfile_here(
     _: Word,
 ) -> isize {
     let (from, offset, count) = (from.addr() as c_int, offset.cast::<off64_t>(), count.addr());
-    // SAFETY: the program's own arguments.
     let outcome = if bypass() {
         Outcome::Libc
     } else {
+        // SAFETY: the program's own arguments.
         cancel::none(|| unsafe { ops::io::sendfile(out, from, offset, count) })
     };
     // SAFETY: the program's own arguments.

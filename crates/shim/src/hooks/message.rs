@@ -109,9 +109,9 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
 /// # Safety
 /// As for `recvmsg(2)`.
 unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
-    // SAFETY: not null, so a message by the caller's promise.
     if bypass()
         || io::is_nowhere(message)
+        // SAFETY: not null, so a message by the caller's promise.
         || unsafe { (*message).msg_controllen } != 0 && ops::sock::has_control(fd)
     {
         return Outcome::Libc;
@@ -241,10 +241,10 @@ pub(super) unsafe extern "C" fn sendto(
         return unsafe { io::sent(fd, buf, n, flags) };
     }
     // TCP ignores an address, except to open a connection with the first bytes.
-    // SAFETY: the program's own arguments.
     let outcome = if flags & libc::MSG_FASTOPEN != 0 {
         Outcome::Libc
     } else {
+        // SAFETY: the program's own arguments.
         unsafe { transmit(fd, buf, n, flags) }
     };
     outcome.or(|| {

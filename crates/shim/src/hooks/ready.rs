@@ -193,10 +193,10 @@ pub(super) unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: the program's own arguments.
     let outcome = if bypass() {
         Outcome::Libc
     } else {
+        // SAFETY: the program's own arguments.
         unsafe { ops::ready::epoll_ctl(epfd, op, fd, event) }
     };
     // SAFETY: the program's own arguments.
@@ -234,8 +234,8 @@ pub(super) unsafe extern "C" fn epoll_wait(
     let limit = milliseconds(timeout);
     // SAFETY: the program's own arguments.
     let ask = || unsafe { next::epoll_wait(epfd, events, max, timeout) };
-    // SAFETY: the program's own arguments.
     let still =
+        // SAFETY: the program's own arguments.
         if bypass() { None } else { unsafe { sets::wait_still(epfd, events, max, limit, ask) } };
     // SAFETY: the program's own arguments.
     let outcome =

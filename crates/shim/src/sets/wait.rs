@@ -122,8 +122,8 @@ pub(super) unsafe fn until_ready(
             let n = look(set, epfd, room, before)?;
             let n = if hot { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             if n > 0 || at_once {
-                // SAFETY: the caller's promise.
                 return if n == 0 {
+                    // SAFETY: the caller's promise.
                     unsafe { deadline::let_signals_in(mask) }.map(|()| 0)
                 } else {
                     Ok(n)

@@ -231,10 +231,10 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             }
         }
         // A program that asks again and again is answered without a lock.
-        // SAFETY: the caller's promise.
         let taken = if endpoint.is_surely_empty() {
             Take::Nothing
         } else {
+            // SAFETY: the caller's promise.
             unsafe { endpoint.take(&mut sink, peek) }
         };
         match taken {

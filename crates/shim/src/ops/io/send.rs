@@ -28,8 +28,8 @@ pub unsafe fn send_all(fd: c_int, pieces: &[iovec], n: usize, flags: c_int) -> O
                 return Outcome::Done(n as isize);
             }
             Stage::Published if endpoint.waits_in_vain() => {
-                // SAFETY: the caller's promise.
                 if let Some(outcome) =
+                    // SAFETY: the caller's promise.
                     send_counted(endpoint, || unsafe { send_kernel(fd, pieces, flags) })
                 {
                     return outcome;
@@ -66,8 +66,8 @@ fn send_counted(endpoint: Endpoint<'static>, call: impl FnOnce() -> isize) -> Op
 unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
     if endpoint.slot().stage() != Stage::Active {
-        // SAFETY: the caller's promise.
         if let Some(outcome) =
+            // SAFETY: the caller's promise.
             send_before(endpoint, flags, || unsafe { send_kernel(fd, iov, flags) })
         {
             return outcome;
