@@ -1,5 +1,4 @@
-//! What two play that meet in a segment (`between/`), as two processes of one kernel; virtual
-//! machines play it in `guest/tests/objects.rs`.
+//! What two play that meet in a segment (`between/`), as two processes of one kernel.
 
 use crate::between_deaths::{dies, outlives};
 use crate::scenes::{self, LONG};

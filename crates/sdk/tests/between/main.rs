@@ -1,7 +1,6 @@
 //! A program of two that have a segment in common: `between first` and `between second` play all
 //! scenes with each other, `between outlives N` sees N `between dies` come, take hold of everything
-//! and die. Two processes of one kernel play it (`tests/between.rs`), and programs of two virtual
-//! machines (`guest/tests/objects.rs`).
+//! and die. Two processes of one kernel play it (`tests/between.rs`).
 
 mod deaths;
 mod scenes;
