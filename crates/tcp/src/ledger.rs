@@ -157,7 +157,7 @@ impl Ledger {
         unsafe { &*self.0.base().add(SLOTS_AT).cast::<Slot>().add((index % SLOTS) as usize) }
     }
 
-    /// A piece of the cookie that slot `index` has, or had last: sockets that are not there are
+    /// A piece of the cookie that slot `index` has, or had last, 0 where it had none yet: sockets that are not there are
     /// found not to be in two cache lines, instead of in a line of each slot where they could be.
     fn tag(&self, index: u32) -> &AtomicU16 {
         // SAFETY: the remainder keeps it inside the map; all of it are atomics.
@@ -315,8 +315,9 @@ impl Part {
     }
 }
 
+/// Not 0, which stands for slots that no socket had yet: they may have no memory behind them.
 fn tag_of(cookie: u64) -> u16 {
-    (mixed(cookie) >> 8) as u16
+    ((mixed(cookie) >> 8) as u16).max(1)
 }
 
 const fn mixed(number: u64) -> u64 {

@@ -50,6 +50,24 @@ fn slots_in_use_are_all_told_and_no_others() {
     assert_eq!(told(), expected, "looking changes nothing");
 }
 
+/// Slots that no socket had yet may have no memory behind them, so that a look at one may be a
+/// fault: none is looked at, whatever the cookie.
+#[test]
+fn no_slot_is_looked_at_that_no_socket_had() {
+    let place = Place::new();
+    let ledger = &place.ledger;
+    ledger.header().parts.store(PARTS.len() as u32, Ordering::Release);
+    for cookie in (1..).filter(|cookie| mixed(*cookie) >> 8 & 0xffff == 0).take(20) {
+        for part in &PARTS {
+            for index in part.near(part.place(cookie)) {
+                // As if it were there: whoever looks finds it.
+                ledger.slot(index).cookie.store(cookie, Ordering::Release);
+            }
+        }
+        assert!(ledger.find(cookie).is_none(), "{cookie}");
+    }
+}
+
 #[test]
 fn as_many_sockets_as_are_promised_have_room_and_are_found() {
     let place = Place::new();
