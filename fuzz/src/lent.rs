@@ -1,5 +1,5 @@
-//! `ginnel-switch`: frames that are sent to another host from where they lie, while their guest, its
-//! front end and the other host do what they like.
+//! `ginnel-switch`: frames that are sent to another host from where they lie, while their guest,
+//! its front end and the other host do what they like.
 
 use crate::Bytes;
 use crate::vsock::Place;
@@ -143,8 +143,8 @@ fn receive(server: &Server, host: &End, seals: &mut Seals, honest: bool) -> bool
     true
 }
 
-/// Whatever they do, an honest guest gets each chain back once and in order, what the other host gets
-/// of it is what it sent, and a second guest is still reached.
+/// Whatever they do, an honest guest gets each chain back once and in order, what the other host
+/// gets of it is what it sent, and a second guest is still reached.
 ///
 /// # Panics
 /// When that is not so.

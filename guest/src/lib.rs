@@ -49,8 +49,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How long a guest may take to boot, and what is asked of it to come about: long enough for software
-/// emulation on a machine that is busy with other things. Whoever waits for a guest waits so long.
+/// How long a guest may take to boot, and what is asked of it to come about: long enough for
+/// software emulation on a machine that is busy with other things. Whoever waits for a guest waits
+/// so long.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 static OVER: OnceLock<fn() -> bool> = OnceLock::new();

@@ -36,9 +36,9 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// The newest version of a package that Debian's backports have for the release this host runs, with
-/// all that it needs and the host does not have: the folder that it was unpacked into. Takes lists
-/// of our own, and no root.
+/// The newest version of a package that Debian's backports have for the release this host runs,
+/// with all that it needs and the host does not have: the folder that it was unpacked into. Takes
+/// lists of our own, and no root.
 ///
 /// # Errors
 /// Where there is none, or no network.

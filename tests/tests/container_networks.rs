@@ -1,6 +1,6 @@
 //! Containers in networks of their own, as podman and docker make them on a host with
-//! `ginnel-broker`: which connections are carried, and what `ginnel status` says of the others. What
-//! is shown here stands as a table in docs/containers.md.
+//! `ginnel-broker`: which connections are carried, and what `ginnel status` says of the others.
+//! What is shown here stands as a table in docs/containers.md.
 
 use crate::containers::{host, pair, redis, remove};
 use crate::service;

@@ -96,8 +96,8 @@ pub fn redis(what: &str) -> Option<Image> {
     Some(image)
 }
 
-/// Ends these containers, the last ones. What they had mounted may be busy for a moment more: podman
-/// says so of those with a user namespace.
+/// Ends these containers, the last ones. What they had mounted may be busy for a moment more:
+/// podman says so of those with a user namespace.
 pub fn remove(host: &Host, engine: &str, names: &str) {
     host.must(&format!(
         "{engine} kill {names}; for i in $(seq 100); do {engine} rm -f {names}; test -z \"$({engine} ps -aq)\" && exit; sleep 0.2; done; exit 1"

@@ -136,8 +136,8 @@ fn netpipe_finds_no_wrong_byte() {
     assert!(stand.report().ring_bytes() > 10_000_000, "{done}");
 }
 
-/// Starts a job of three ranks and kills one, while all wait for each other: their numbers, and what
-/// the job came to.
+/// Starts a job of three ranks and kills one, while all wait for each other: their numbers, and
+/// what the job came to.
 fn kill_one_of_three(stand: &Stand, launch: &mut Command) -> (Vec<i32>, Done) {
     let mut running = stand.start(launch);
     running.wait_for("ready ");
@@ -495,8 +495,8 @@ fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
     }
 }
 
-/// A message that is altered while it lies in the segment is not received, and the job ends with words
-/// that say why: it would wait for ever. Unaltered it is received.
+/// A message that is altered while it lies in the segment is not received, and the job ends with
+/// words that say why: it would wait for ever. Unaltered it is received.
 #[test]
 fn a_garbled_message_ends_the_job_over_ucx() {
     const MARK: &[u8] = b"GINNEL-MPI-GARBLED: these bytes are looked for";

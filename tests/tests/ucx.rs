@@ -1,5 +1,5 @@
-//! The UCX transport beside others: random MPI programs whose outcome must not depend on the way, what
-//! programs ask of UCX that MPI does not, and other people's tests.
+//! The UCX transport beside others: random MPI programs whose outcome must not depend on the way,
+//! what programs ask of UCX that MPI does not, and other people's tests.
 
 use crate::mpi::{Library, MPICH, OPEN_MPI, assert_nothing_is_left, fabric, program_of, ucx};
 use ginnel_tests::{Done, Stand, build, permit, skip};
@@ -126,7 +126,8 @@ fn completions_that_send_come_to_the_same_over_the_provider() {
     }
 }
 
-/// As above, over libfabric: without windows, which Open MPI does not make there for such a program.
+/// As above, over libfabric: without windows, which Open MPI does not make there for such a
+/// program.
 #[test]
 #[ignore = "test-all: some seconds"]
 fn threads_at_once_come_to_the_same_over_the_provider() {

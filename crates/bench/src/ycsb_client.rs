@@ -1,5 +1,5 @@
-//! `ginnel-bench-ycsb-client`: YCSB's core workloads without a JVM, for virtual machines that have no
-//! room for one.
+//! `ginnel-bench-ycsb-client`: YCSB's core workloads without a JVM, for virtual machines that have
+//! no room for one.
 //!
 //! Keys, their distribution and the records' bytes are those of YCSB 0.17 with its default settings
 //! and of `benchmarks/ycsb`'s codec, and the report has the lines that its `GinnelDB` writes. So

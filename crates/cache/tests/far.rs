@@ -34,9 +34,7 @@ fn work_of(server: &Server, work: &str) -> Command {
 }
 
 fn in_process(server: &Server, work: &str) {
-    let output = work_of(server, work).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{work}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    crate::neighbours::said_by(work, work_of(server, work));
 }
 
 mod by_hand {

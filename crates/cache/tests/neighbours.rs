@@ -36,7 +36,8 @@ fn in_directory(server: &Server, work: &str, directory: &Path) -> String {
     said_by(work, work_of(server, work, directory))
 }
 
-fn said_by(work: &str, mut command: Command) -> String {
+/// Runs what `command` asks for, and returns what it says.
+pub fn said_by(work: &str, mut command: Command) -> String {
     let output = command.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{work}: {said}{}", String::from_utf8_lossy(&output.stderr));

@@ -28,8 +28,8 @@ const PREFIX: &str = "ginnel-segment-";
 /// The shared segment's file, and its size: memory is taken only as it is used.
 const SHARED: &str = "segment";
 const SIZE: u64 = 1 << 30;
-/// What images are expected to have at least: RHEL 7, Amazon Linux 2, Ubuntu 14.04, Debian 8 and what
-/// came after.
+/// What images are expected to have at least: RHEL 7, Amazon Linux 2, Ubuntu 14.04, Debian 8 and
+/// what came after.
 const GLIBC: u32 = 17;
 
 /// Runs one of them.

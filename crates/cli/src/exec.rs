@@ -87,8 +87,8 @@ pub fn wait_for(
     Ok(status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1))
 }
 
-/// Waits for what the program of [`wait_for`] left behind, at most so long: a launcher that ends its
-/// ranks by a signal may be gone before they are.
+/// Waits for what the program of [`wait_for`] left behind, at most so long: a launcher that ends
+/// its ranks by a signal may be gone before they are.
 pub fn wait_for_the_rest(most: Duration) {
     let until = Instant::now() + most;
     loop {

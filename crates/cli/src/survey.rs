@@ -389,8 +389,8 @@ fn members(attachment: &Attachment) -> Vec<Member> {
     entered(&attachment.node.joined().segment).map(describe).collect()
 }
 
-/// The members of a segment that is only looked at: one that nobody of this directory's list uses, or
-/// of another user's directory. `own`: as which its list is there, if it is.
+/// The members of a segment that is only looked at: one that nobody of this directory's list uses,
+/// or of another user's directory. `own`: as which its list is there, if it is.
 fn members_by_locks(region: &Region, wakes: &Path, own: Option<u16>) -> Vec<Member> {
     if region.source() != Source::File {
         return Vec::new();

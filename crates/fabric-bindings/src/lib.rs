@@ -1,5 +1,6 @@
-//! libfabric's structures, tables of functions and numbers, as the headers of 1.17 have them (Debian
-//! 12's): for the provider, which fills the tables, and for `ginnel-switch`, which calls through them.
+//! libfabric's structures, tables of functions and numbers, as the headers of 1.17 have them
+//! (Debian 12's): for the provider, which fills the tables, and for `ginnel-switch`, which calls
+//! through them.
 //!
 //! libfabric's own functions are inline in its headers and call through those tables. The few that
 //! its library exports are looked up by name by whoever needs them, so nothing here is linked.

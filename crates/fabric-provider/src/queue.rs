@@ -137,7 +137,8 @@ unsafe extern "C" fn control(fid: *mut b::fid, command: c_int, argument: *mut c_
 /// Takes what is there, at most `count`. `None`: nothing.
 ///
 /// # Safety
-/// `buffer` has room for `count` entries of the queue's format, `from` for as many addresses or is null.
+/// `buffer` has room for `count` entries of the queue's format, `from` for as many addresses or is
+/// null.
 unsafe fn take(
     held: &mut Held<'_, State>,
     at: usize,

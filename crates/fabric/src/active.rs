@@ -121,7 +121,8 @@ impl Active {
     /// Sends a message whose parts are these.
     ///
     /// # Errors
-    /// [`Error::Again`] where there is no room, [`Error::TooLong`], [`Error::Gone`], [`Error::NoMemory`].
+    /// [`Error::Again`] where there is no room, [`Error::TooLong`], [`Error::Gone`],
+    /// [`Error::NoMemory`].
     ///
     /// # Safety
     /// Each part is readable for its length.

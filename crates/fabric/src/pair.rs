@@ -188,7 +188,8 @@ impl Writer {
     /// [`Corrupt`] where the reader's count makes no sense.
     ///
     /// # Safety
-    /// Each part is readable for its length; their lengths add up to `payload`, which is at most [`Self::most`].
+    /// Each part is readable for its length; their lengths add up to `payload`, which is at most
+    /// [`Self::most`].
     #[inline]
     pub unsafe fn put(
         &mut self,

@@ -2,8 +2,9 @@
 //!
 //! The library above trusts what its messages begin with: numbers, and addresses in the receiver's
 //! own memory. So a message that another party of the segment forges or alters could end a rank. A
-//! seal covers where the message stands, what it is, and all of its bytes: UCX's own active messages
-//! (`ucp_am_send_nbx`) have numbers that it acts on at their end, and MPICH has its own in between.
+//! seal covers where the message stands, what it is, and all of its bytes: UCX's own active
+//! messages (`ucp_am_send_nbx`) have numbers that it acts on at their end, and MPICH has its own in
+//! between.
 //!
 //! SipHash is the faster one for what is short, HighwayHash for what is long: of a long message the
 //! first [`SHORT`] bytes go into SipHash, and so does HighwayHash's hash of the others.

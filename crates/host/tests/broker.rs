@@ -140,8 +140,8 @@ fn two_processes_get_one_memory_and_others_none() {
     assert_eq!((ended.verdict, ended.pair), (Verdict::Ended, told.pair));
 }
 
-/// The broker's is another pid namespace, as an agent's on Kubernetes: it sees no number of those who
-/// ask, and counts them by their users.
+/// The broker's is another pid namespace, as an agent's on Kubernetes: it sees no number of those
+/// who ask, and counts them by their users.
 #[test]
 fn a_broker_in_a_pid_namespace_of_its_own_makes_pairs() {
     if !possible("a_broker_in_a_pid_namespace_of_its_own_makes_pairs") {

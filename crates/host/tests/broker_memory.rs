@@ -59,8 +59,8 @@ fn at_its_memory_limit_a_broker_makes_no_pairs() {
     assert_eq!((second.verdict(), first.verdict()), (Verdict::Meet, Verdict::Meet));
 }
 
-/// Connections of a user, who asks something for each, until one is turned away or there are as many
-/// as that; whether one was.
+/// Connections of a user, who asks something for each, until one is turned away or there are as
+/// many as that; whether one was.
 fn ask_as(user: u32, many: usize, broker: &Broker) -> (Vec<Asker>, bool) {
     let path = broker.socket();
     let asks = move || {

@@ -25,8 +25,8 @@ fn objects() -> Vec<(String, bool)> {
     objects.into_iter().map(|object| (object.name, object.removed)).collect()
 }
 
-/// A child sends and receives by what it has inherited, drops it, and asks for more: what its parent
-/// has stays as it was.
+/// A child sends and receives by what it has inherited, drops it, and asks for more: what its
+/// parent has stays as it was.
 #[test]
 fn a_child_leaves_its_parents_ports_as_they_are() {
     stage::play("forks::a_child_leaves_its_parents_ports_as_they_are", |_: Part| {

@@ -73,7 +73,8 @@ impl Outbox {
     ///
     /// # Errors
     /// [`Error::Overflow`] where the queue is full: the peer does not read, and is to be let go.
-    /// [`Error::StrayDescriptor`] and [`Error::NoMemory`] where message and descriptor do not fit together.
+    /// [`Error::StrayDescriptor`] and [`Error::NoMemory`] where message and descriptor do not fit
+    /// together.
     pub fn push(
         &mut self,
         message: Message,

@@ -86,7 +86,8 @@ impl Stage {
     /// descriptor come from a server that is not trusted.
     ///
     /// # Errors
-    /// [`Error::Version`], [`Error::Number`], [`Error::StrayDescriptor`], [`Error::NoMemory`], [`Error::SecondMemory`],
+    /// [`Error::Version`], [`Error::Number`], [`Error::StrayDescriptor`], [`Error::NoMemory`],
+    /// [`Error::SecondMemory`],
     /// [`Error::OwnDeparture`].
     pub fn next(self, number: i64, descriptor: bool) -> Result<(Message, Self), Error> {
         let peer = || u16::try_from(number).map_err(|_| Error::Number { value: number });

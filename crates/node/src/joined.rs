@@ -135,8 +135,8 @@ impl Joined {
     }
 
     /// What this process has of the memory of a pair of processes, and of the lines that came with
-    /// it: where there are none, there are only tokens. Nobody looks there for members that died: it
-    /// goes with the pair.
+    /// it: where there are none, there are only tokens. Nobody looks there for members that died:
+    /// it goes with the pair.
     ///
     /// # Errors
     /// [`Error::Full`] where the table of members has no room.

@@ -260,8 +260,8 @@ impl Processes {
         Some(chosen)
     }
 
-    /// Returns as which member of the segment (its id) this table's processes appear with `library`,
-    /// for who only looks: it takes no lock, and a change under way may mislead it.
+    /// Returns as which member of the segment (its id) this table's processes appear with
+    /// `library`, for who only looks: it takes no lock, and a change under way may mislead it.
     #[must_use]
     pub fn seen_as(&self, segment: u64, library: Library) -> Option<u16> {
         let key = segment ^ u64::from(library.number());

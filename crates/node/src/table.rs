@@ -59,8 +59,8 @@ impl Table {
     /// part in it. One that is another's, or that others may write, is refused.
     ///
     /// # Errors
-    /// As for a segment: a file of another version, foreign, no memory, or [`Error::Limited`] under a
-    /// limit below [`LEAST_LIMIT`].
+    /// As for a segment: a file of another version, foreign, no memory, or [`Error::Limited`] under
+    /// a limit below [`LEAST_LIMIT`].
     pub fn open_or_create(path: &Path, kind: &'static Kind) -> Result<Self, Error> {
         let open = || Self::open_checked(path, kind, true, check_table);
         match open() {

@@ -5,8 +5,8 @@
 //! peer that has news sets the bit, then looks whether the waiter sleeps, and only then wakes it: a
 //! waiter that is awake costs no system call.
 //!
-//! What that is, FIFO, doorbell, relay or line ([`crate::wake`]), `Joined::way` says. Where none is to
-//! be had there are no waiters, and the ends have to wake each other by other means.
+//! What that is, FIFO, doorbell, relay or line ([`crate::wake`]), `Joined::way` says. Where none is
+//! to be had there are no waiters, and the ends have to wake each other by other means.
 
 use crate::joined::Joined;
 use crate::node::{Node, Standing};
@@ -278,7 +278,8 @@ impl Node {
 }
 
 impl Joined {
-    /// Takes a line of this pair's for one who sleeps on `own`, a waiter of its own segment. `None`:
+    /// Takes a line of this pair's for one who sleeps on `own`, a waiter of its own segment.
+    /// `None`:
     /// there is none that is free.
     #[must_use]
     pub fn take_line(&self, node: &Node, own: Waiter) -> Option<Ear> {

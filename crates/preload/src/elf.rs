@@ -22,8 +22,8 @@ pub(super) const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
     0
 };
 
-/// Why an ELF file does not have this library, if that can be seen in it. `linker` is its path, if it
-/// is a dynamic linker.
+/// Why an ELF file does not have this library, if that can be seen in it. `linker` is its path, if
+/// it is a dynamic linker.
 pub(super) fn look(
     file: &mut File,
     linker: Option<&CStr>,

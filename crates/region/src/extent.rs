@@ -10,7 +10,8 @@ impl Segment {
     /// them cannot raise SIGBUS. The pages hold whatever their last owner left.
     ///
     /// # Errors
-    /// [`Error::Full`] where no run of free pages is long enough, [`Error::NoMemory`] where the file system is full.
+    /// [`Error::Full`] where no run of free pages is long enough, [`Error::NoMemory`] where the
+    /// file system is full.
     pub fn claim(&self, pages: u32, owner: Owner) -> Result<Extent, Error> {
         let (extent, _) = self.find_free(pages, owner)?;
         self.make_real(extent).inspect_err(|_| self.give_up(extent, owner))?;

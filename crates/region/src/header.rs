@@ -1,5 +1,5 @@
-//! A segment's first words: what it is, which layout it has, how large it is; and what may be asked of
-//! a new one.
+//! A segment's first words: what it is, which layout it has, how large it is; and what may be asked
+//! of a new one.
 
 use crate::{Error, PAGE, sys};
 

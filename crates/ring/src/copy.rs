@@ -12,7 +12,8 @@
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes, and they do not overlap. Another process may write either at the same time: then what is copied is any mixture.
+/// `from` is readable and `to` writable for `len` bytes, and they do not overlap. Another process
+/// may write either at the same time: then what is copied is any mixture.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     /// Below this the C library's copy takes no string instruction, and none of its time to choose.

@@ -16,8 +16,8 @@ impl Span {
     /// A ring whose position `origin` lies at `base`.
     ///
     /// # Safety
-    /// `base..base + size` is mapped, readable and writable, as long as the value is used; `size` is a power of two. Other parties may
-    /// write it at any time.
+    /// `base..base + size` is mapped, readable and writable, as long as the value is used; `size`
+    /// is a power of two. Other parties may write it at any time.
     #[must_use]
     #[inline]
     pub unsafe fn new(base: *mut u8, size: u64, origin: u64) -> Self {

@@ -156,8 +156,8 @@ impl Part {
     /// Makes an object under a path that nobody has, or only a maker that died had.
     ///
     /// # Errors
-    /// [`Error::Taken`], [`Error::SegmentFull`], [`Error::NamesFull`], [`Error::TooManyObjects`] and
-    /// others.
+    /// [`Error::Taken`], [`Error::SegmentFull`], [`Error::NamesFull`], [`Error::TooManyObjects`]
+    /// and others.
     pub fn create(segment: &Segment, path: &[u8], plan: &Plan) -> Result<Self> {
         if path.len() > MOST_PATH {
             return Err(Error::Name { len: path.len() });

@@ -120,9 +120,9 @@ impl Barrier {
         object::open_or_create(name, || Self::create(segment, name, parties), open)
     }
 
-    /// `wanted`: how many are to take part, where that is asked for. Whoever asks for another number
-    /// is refused before it takes a seat: that seat may be the last one, or a dead one's, of whom
-    /// the others are to hear.
+    /// `wanted`: how many are to take part, where that is asked for. Whoever asks for another
+    /// number is refused before it takes a seat: that seat may be the last one, or a dead one's, of
+    /// whom the others are to hear.
     fn of(object: Object, wanted: Option<u32>) -> Result<Self> {
         let parties = Untrusted::new(object.numbers[0]).within(1, MOST.into());
         let parties = parties.ok().and_then(|parties| u32::try_from(parties).ok());

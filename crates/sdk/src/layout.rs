@@ -35,8 +35,9 @@ pub(crate) fn stands_in(segment: &Segment, head: Head) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// The pages beside its first of an object that another library lays out, as it says itself: with many ports that come and go, a
-/// look through all pages of the segment for each would be most of what they cost.
+/// The pages beside its first of an object that another library lays out, as it says itself: with
+/// many ports that come and go, a look through all pages of the segment for each would be most of
+/// what they cost.
 pub(crate) fn parts(segment: &Segment, head: Head) -> [Extent; 2] {
     let word = |at| {
         let at = u64::from(head.page()) * PAGE + at as u64;

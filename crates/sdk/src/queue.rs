@@ -14,9 +14,9 @@
 //! | 0xc0 | one bit for each lane that ever was in use |
 //! | 0x400 … | the lanes, 32 bytes each: the party that sends, its pages ([`pages`]), its wish to be woken |
 //!
-//! A lane's pages hold its cells, one word for the state of each buffer, then the buffers; each cell
-//! and each state lies in a cache line of its own. A position counts the messages of a lane; the cell of position *p* is number *p* modulo the cells,
-//! in *turn* *p* divided by them.
+//! A lane's pages hold its cells, one word for the state of each buffer, then the buffers; each
+//! cell and each state lies in a cache line of its own. A position counts the messages of a lane;
+//! the cell of position *p* is number *p* modulo the cells, in *turn* *p* divided by them.
 //!
 //! | cell | the rest of the word | who goes on |
 //! |---|---|---|

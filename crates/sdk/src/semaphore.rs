@@ -189,7 +189,8 @@ impl Semaphore {
     /// Acquires a permit, if one is free, or was had by who died.
     ///
     /// # Errors
-    /// As [`Self::acquire`], and [`Error::WouldBlock`]: the descriptor then tells when there is one.
+    /// As [`Self::acquire`], and [`Error::WouldBlock`]: the descriptor then tells when there is
+    /// one.
     pub fn try_acquire(&self) -> Result<Permit<'_>> {
         self.object.presence().check_all()?;
         let place = self.take().or_else(|| self.take_after_a_look());

@@ -120,9 +120,9 @@ impl Borrowed {
         self.waiter.any(&self.joined.segment) || self.line.as_ref().is_some_and(Line::any)
     }
 
-    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO and of
-    /// its line. (What stands in the waiter's page may be a peer's lie, and the sleeper would never
-    /// sleep again.) `news`: as for [`Line::awake`].
+    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO and
+    /// of its line. (What stands in the waiter's page may be a peer's lie, and the sleeper would
+    /// never sleep again.) `news`: as for [`Line::awake`].
     pub fn awake(&self, [fifo, line]: [c_short; 2], news: bool) {
         if let Some(own) = &self.line {
             own.awake(line, news);
@@ -154,8 +154,8 @@ impl Borrowed {
         [self.fifo(), line].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 })
     }
 
-    /// Those entries of a poll that it needs, where the last is of the line: the kernel takes no more
-    /// than the process may have descriptors.
+    /// Those entries of a poll that it needs, where the last is of the line: the kernel takes no
+    /// more than the process may have descriptors.
     pub fn entries<'a>(&self, all: &'a mut [pollfd; 3]) -> &'a mut [pollfd] {
         if self.line.is_some() { all } else { all.split_at_mut(2).0 }
     }

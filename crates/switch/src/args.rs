@@ -32,8 +32,8 @@ pub struct Cli {
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address_of)]
     #[arg(requires = "host", conflicts_with = "config")]
     pub listen: Option<SocketAddr>,
-    /// Another host, by its address or a name of it, whose machines belong to the same segments; may
-    /// be given several times
+    /// Another host, by its address or a name of it, whose machines belong to the same segments;
+    /// may be given several times
     #[arg(long, value_name = "NAME=ADDRESS[:PORT]", value_parser = HostConfig::parse)]
     #[arg(requires = "listen", conflicts_with = "config")]
     pub host: Vec<HostConfig>,

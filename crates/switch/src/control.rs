@@ -1,5 +1,6 @@
-//! The control socket: a visitor sends one line, `status`, `fdb`, `reload` or `trace PORT`, and gets
-//! one JSON document, or frames ([`crate::trace`]). A visitor that does not read holds up nobody.
+//! The control socket: a visitor sends one line, `status`, `fdb`, `reload` or `trace PORT`, and
+//! gets one JSON document, or frames ([`crate::trace`]). A visitor that does not read holds up
+//! nobody.
 
 use crate::log;
 use crate::places::{Place, listen as listen_at};

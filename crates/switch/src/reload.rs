@@ -105,8 +105,8 @@ pub fn prepare(source: &Source, now: &Config) -> Result<Prepared, String> {
     Ok(Prepared { config, places })
 }
 
-/// Can this switch be a host of this fabric at all? (At the start it waits until it can. Here it has
-/// connections, perhaps, that are not to end for one that cannot.)
+/// Can this switch be a host of this fabric at all? (At the start it waits until it can. Here it
+/// has connections, perhaps, that are not to end for one that cannot.)
 fn check_fabric(config: &Config, now: &Config) -> Result<(), String> {
     let Some(fabric) = &config.fabric else { return Ok(()) };
     libfabric::is_there()?;

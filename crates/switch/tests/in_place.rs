@@ -169,13 +169,7 @@ fn a_host_that_stands_still_is_lost_before_it_holds_up_a_queue_for_long() {
 #[test]
 fn memory_is_told_anew_while_frames_are_sent_from_it() {
     let mut world = World::new(Options::default());
-    let mut sent = Vec::new();
-    for n in 0..2 {
-        sent.extend(world.send(50_000, 2, n));
-        world.turns();
-    }
-    assert!(world.long.send(&mut world.a, &frame(mac(2), mac(1), 100, 3), 1));
-    world.turns();
+    let sent = world.send_three();
     // The same table, a queue's place, and the queue again, as when memory is plugged in.
     world.a.share().expect("told");
     world.turns();

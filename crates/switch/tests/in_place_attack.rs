@@ -128,13 +128,7 @@ fn a_front_end_that_dies_leaves_its_port_whatever_it_has_said() {
 #[test]
 fn memory_that_is_taken_away_and_given_back_while_frames_are_sent_from_it() {
     let mut world = World::new(Options::default());
-    let mut sent = Vec::new();
-    for n in 0..2 {
-        sent.extend(world.send(50_000, 2, n));
-        world.turns();
-    }
-    assert!(world.long.send(&mut world.a, &frame(mac(2), mac(1), 100, 3), 1));
-    world.turns();
+    let sent = world.send_three();
     let lent = world.in_place();
     assert!(lent > 0);
     // QEMU does so with a region that becomes longer.
@@ -152,7 +146,7 @@ fn memory_that_is_taken_away_and_given_back_while_frames_are_sent_from_it() {
     });
     assert!(got == sent);
     world.undisturbed();
-    sent = vec![world.send(50_000, 1, 7).expect("room")];
+    let sent = vec![world.send(50_000, 1, 7).expect("room")];
     world.turns();
     assert!(world.take() == sent);
     world.until(|world| world.long.done(&mut world.a) == 1);

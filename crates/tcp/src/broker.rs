@@ -91,8 +91,9 @@ impl Farewell {
 #[repr(u8)]
 pub enum Verdict {
     /// The other end is another process's: both meet in the pair's memory. It is beside the answer
-    /// where the process has not got it yet, and behind it the process's ends of the pair's lines. (A
-    /// program under an older Ginnel has room for the memory alone, and the kernel closes the rest.)
+    /// where the process has not got it yet, and behind it the process's ends of the pair's lines.
+    /// (A program under an older Ginnel has room for the memory alone, and the kernel closes the
+    /// rest.)
     Meet = 0,
     /// Nobody came with the other end in time.
     Nobody = 1,

@@ -8,9 +8,9 @@
 //! nobody who does not find that, and asks the kernel too; and what the kernel then tells of has
 //! its place among what the rings have by when it began ([`since`]).
 //!
-//! What a peer writes there, or leaves out, changes the order of reports and how often the kernel is
-//! asked, and nothing else. Connections through NAT have other ports at each end, and other machines
-//! other clocks: their times are not found, and what the kernel tells of them comes first.
+//! What a peer writes there, or leaves out, changes the order of reports and how often the kernel
+//! is asked, and nothing else. Connections through NAT have other ports at each end, and other
+//! machines other clocks: their times are not found, and what the kernel tells of them comes first.
 
 use crate::attach::Attachment;
 use crate::endpoint::Endpoint;

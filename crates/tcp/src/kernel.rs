@@ -13,7 +13,8 @@ fn word(fd: c_int) -> usize {
 /// without waiting for a device (`preadv2(2)`, RWF_NOWAIT).
 ///
 /// # Errors
-/// The `errno`: EAGAIN where nothing is at hand, EOPNOTSUPP where the file system cannot tell, EFAULT where the pieces are no memory.
+/// The `errno`: EAGAIN where nothing is at hand, EOPNOTSUPP where the file system cannot tell,
+/// EFAULT where the pieces are no memory.
 ///
 /// # Safety
 /// The pieces describe memory that may be written.

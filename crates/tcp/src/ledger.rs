@@ -157,8 +157,9 @@ impl Ledger {
         unsafe { &*self.0.base().add(SLOTS_AT).cast::<Slot>().add((index % SLOTS) as usize) }
     }
 
-    /// A piece of the cookie that slot `index` has, or had last, 0 where it had none yet: sockets that are not there are
-    /// found not to be in two cache lines, instead of in a line of each slot where they could be.
+    /// A piece of the cookie that slot `index` has, or had last, 0 where it had none yet: sockets
+    /// that are not there are found not to be in two cache lines, instead of in a line of each slot
+    /// where they could be.
     fn tag(&self, index: u32) -> &AtomicU16 {
         // SAFETY: the remainder keeps it inside the map; all of it are atomics.
         unsafe { &*self.0.base().add(TAGS_AT).cast::<AtomicU16>().add((index % SLOTS) as usize) }

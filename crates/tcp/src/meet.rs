@@ -125,8 +125,8 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Has a connection come back to its own segment that waits in a pair's memory for an end that
-    /// did not come: its process may have ended just before it was told. `false`: not now, or not any
-    /// more. Whoever comes there at this moment finds nobody, and comes back as well.
+    /// did not come: its process may have ended just before it was told. `false`: not now, or not
+    /// any more. Whoever comes there at this moment finds nobody, and comes back as well.
     #[must_use]
     pub fn come_back(self) -> bool {
         let slot = self.slot();

@@ -1,9 +1,11 @@
-//! Memory that this process shares with one other process only. Which of its connections meet there:
+//! Memory that this process shares with one other process only. Which of its connections meet
+//! there:
 //! [`crate::meet`].
 //!
-//! A process has its own segment ([`crate::Attachment::node`]) and, beside that, one for each process of
-//! another user or container with which the broker made it a pair ([`crate::broker`]). A connection
-//! whose slot has [`crate::ledger::flag::PAIR`] is in one of those: [`crate::Attachment::joined_of`] says in which.
+//! A process has its own segment ([`crate::Attachment::node`]) and, beside that, one for each
+//! process of another user or container with which the broker made it a pair ([`crate::broker`]). A
+//! connection whose slot has [`crate::ledger::flag::PAIR`] is in one of those:
+//! [`crate::Attachment::joined_of`] says in which.
 //! Everything else is as in the own segment, but for three things.
 //!
 //! - The two ends meet under a number that the broker drew, not under their addresses, which may
@@ -82,7 +84,8 @@ impl Pairs {
     /// Adds a pair, whose memory and lines the broker gave. One thread's at a time.
     ///
     /// # Errors
-    /// What is wrong with the memory; [`Error::Full`] where this process has as many as it may have.
+    /// What is wrong with the memory; [`Error::Full`] where this process has as many as it may
+    /// have.
     pub fn add(&self, memory: i32, lines: Lines, id: u64, broker: u64) -> Result<&Pair, Error> {
         if self.table.load(Acquire).is_null() {
             self.table.store(Table::map()?, Release);

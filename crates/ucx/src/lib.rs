@@ -4,8 +4,8 @@
 //! UCX loads the transports of a list that is compiled into it, so this library is preloaded
 //! instead. It stands before the one call by which UCX asks for its transports,
 //! [`uct_query_components`], and enters itself in the list first. It also stands before
-//! [`ucp_worker_create`], to know whose interfaces several threads use at once. In a program without
-//! UCX it does nothing, and is linked with nothing of UCX.
+//! [`ucp_worker_create`], to know whose interfaces several threads use at once. In a program
+//! without UCX it does nothing, and is linked with nothing of UCX.
 //!
 //! UCX calls a transport through tables of functions. Their layouts ([`abi`]) are those of 1.13 and
 //! 1.18, the releases of Debian 12 and 13; where the two differ the library asks which one it is
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn uct_query_components(
     unsafe { query(components, count) }
 }
 
-/// The call by which a program makes a worker: tells its interfaces, which are opened within, whether
-/// several threads will use it at once.
+/// The call by which a program makes a worker: tells its interfaces, which are opened within,
+/// whether several threads will use it at once.
 ///
 /// # Safety
 /// UCX's rules: the parameters are readable.

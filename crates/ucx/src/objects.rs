@@ -75,8 +75,8 @@ pub struct Waiting {
     queues: UnsafeCell<Vec<Queue>>,
     /// How many requests all of them have.
     count: AtomicUsize,
-    /// A request is being tried on this way, and has not sent yet: what it sends does not queue. What
-    /// is sent after that, by whoever is told that a message is done, does.
+    /// A request is being tried on this way, and has not sent yet: what it sends does not queue.
+    /// What is sent after that, by whoever is told that a message is done, does.
     trying: Cell<Option<u32>>,
 }
 

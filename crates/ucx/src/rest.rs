@@ -4,14 +4,14 @@
 //! asked for progress in turn, and news for one is not to wait until a sleep over another ends. So
 //! the interfaces of one thread count looks in vain together, and sleep together.
 //!
-//! An interface is the thread's that makes progress on it, which need not be the one that opened it,
-//! or the one that closes it. [`OWNERS`] is locked by whoever takes one over, or looks at those that
-//! others may take over meanwhile; nobody sleeps with it.
+//! An interface is the thread's that makes progress on it, which need not be the one that opened
+//! it, or the one that closes it. [`OWNERS`] is locked by whoever takes one over, or looks at those
+//! that others may take over meanwhile; nobody sleeps with it.
 
 //!
-//! Where several threads use a worker at once (`UCS_THREAD_MODE_MULTI`), UCX holds the worker's lock
-//! while progress is made, and the others spin for it. Whoever sleeps then, or lets others run, lets
-//! them spin: so nobody does.
+//! Where several threads use a worker at once (`UCS_THREAD_MODE_MULTI`), UCX holds the worker's
+//! lock while progress is made, and the others spin for it. Whoever sleeps then, or lets others
+//! run, lets them spin: so nobody does.
 
 use crate::objects::Interface;
 use ginnel_fabric::idle::{Idle, Rest};

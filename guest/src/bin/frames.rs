@@ -1,5 +1,5 @@
-//! A machine in one process at a port of `ginnel-switch`, for guests that are hosts: it has memory and
-//! a card as QEMU's guests do, sends frames to another such machine, and looks at what arrives.
+//! A machine in one process at a port of `ginnel-switch`, for guests that are hosts: it has memory
+//! and a card as QEMU's guests do, sends frames to another such machine, and looks at what arrives.
 //!
 //! ```text
 //! ginnel-guest-frames SOCKET answer OWN OTHER COUNT LENGTH

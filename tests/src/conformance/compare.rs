@@ -317,8 +317,8 @@ fn run(part: &Part, way: Option<Way>) -> Result<Run> {
     let temporary =
         tempfile::Builder::new().prefix("ginnel-conformance-").tempdir().context("a folder")?;
     let temporary = temporary.path();
-    // Where another user may read it, wherever the build lies; beside it, what loads static programs
-    // in Go.
+    // Where another user may read it, wherever the build lies; beside it, what loads static
+    // programs in Go.
     let shim = plain.dir().join("libginnel_shim.so");
     for (file, at) in
         [(build::shim(), shim.clone()), (build::go_loader(), plain.dir().join("ginnel-go-loader"))]

@@ -18,8 +18,8 @@ impl Apart {
         }
     }
 
-    /// The answers to step `at` are the same, or so by a rule. But where there was no room for more, and one data
-    /// stands for several registrations, they may be of different ones.
+    /// The answers to step `at` are the same, or so by a rule. But where there was no room for
+    /// more, and one data stands for several registrations, they may be of different ones.
     pub fn note_same(&mut self, script: &Script, at: usize, answer: &str) {
         let asked = Asked { script, at };
         if !asked.waits() || !asked.rooms().contains(&events(answer).len()) {

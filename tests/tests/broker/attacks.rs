@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Answers by epoll, with one set and a thread that sleeps on it. Told so, forks: while its own
 /// thread looks elsewhere, the child sleeps on the set for two seconds, in which nothing comes, and
 /// says how much of a processor that took; then the parent goes on. Or a process that was forked
-/// before is sent the set, or one that has it in it. Told so otherwise, forks beside the thread that
-/// sleeps.
+/// before is sent the set, or one that has it in it. Told so otherwise, forks beside the thread
+/// that sleeps.
 const FORKS: &str = "import os, select, socket, sys, threading, time
 sent = socket.socketpair()
 def sleeps_on(waits):
@@ -186,8 +186,8 @@ open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
 os.rename(sys.argv[1] + '.new', sys.argv[1])
 while not os.path.exists(sys.argv[1] + '.end'): threading.Event().wait(0.05)";
 
-/// Answers by epoll, or by receives. Told so, gives the numbers of its lines to a socket of its own,
-/// as dup2(2) allows; in the end it says what came there, which is nothing.
+/// Answers by epoll, or by receives. Told so, gives the numbers of its lines to a socket of its
+/// own, as dup2(2) allows; in the end it says what came there, which is nothing.
 const TAKES_NUMBERS: &str = "import ctypes, os, platform, select, socket, sys
 syscall = ctypes.CDLL('libc.so.6', use_errno=True).syscall
 GETSOCKOPT = 55 if platform.machine() == 'x86_64' else 209
@@ -232,8 +232,8 @@ for _ in range(20): exchange(b'x' * 1000); time.sleep(0.01)
 exchange(b'take')
 for _ in range(60): exchange(b'x' * 1000); time.sleep(0.01)";
 
-/// A number that the program gives to what it likes is no line's any more: nothing is written there,
-/// nothing read, and it is not closed.
+/// A number that the program gives to what it likes is no line's any more: nothing is written
+/// there, nothing read, and it is not closed.
 #[test]
 fn a_number_that_the_program_takes_is_no_lines() {
     for way in ["receive", "epoll"] {

@@ -1,6 +1,6 @@
-//! Those who sleep in a pair are woken by lines, and not by tokens: in whatever call they sleep, and
-//! whatever becomes of the broker. Where there are no lines, or the other process makes nothing but
-//! noise on them, tokens wake as before.
+//! Those who sleep in a pair are woken by lines, and not by tokens: in whatever call they sleep,
+//! and whatever becomes of the broker. Where there are no lines, or the other process makes nothing
+//! but noise on them, tokens wake as before.
 
 use super::programs::NOISE;
 use super::{PYTHON, Two};
@@ -82,8 +82,9 @@ fn seen(stand: &Stand) -> (Vec<String>, u64, u64) {
 }
 
 impl Two {
-    /// A client of the program [`RINGS`], that sleeps in this way whenever it waits: where an answer
-    /// comes soon, one that spins may never do so. It goes on when the next of these files is gone.
+    /// A client of the program [`RINGS`], that sleeps in this way whenever it waits: where an
+    /// answer comes soon, one that spins may never do so. It goes on when the next of these files
+    /// is gone.
     fn ring(&self, port: &str, way: &str, variables: &[(&str, &str)]) -> (Running, Vec<PathBuf>) {
         let steps: Vec<PathBuf> =
             (0..3).map(|step| self.client.dir().join(format!("step{step}"))).collect();

@@ -1,11 +1,12 @@
-//! One process and many others of another user, whose connections are carried in memory of pairs, at
-//! random, by a seed (`tests/programs/neighbours`): what every end says is what it says over TCP.
+//! One process and many others of another user, whose connections are carried in memory of pairs,
+//! at random, by a seed (`tests/programs/neighbours`): what every end says is what it says over
+//! TCP.
 //! Each process is stopped and goes on, some are killed, and one side leaves its segment and comes
 //! back.
 //!
-//! The seeds of the fast tier are always the same; `GINNEL_SEED` sets another first one. It compares
-//! outcomes; it is blind to a single lost ring: with one ring of a line in fifty, and with one in five
-//! left out, a run of each passed.
+//! The seeds of the fast tier are always the same; `GINNEL_SEED` sets another first one. It
+//! compares outcomes; it is blind to a single lost ring: with one ring of a line in fifty, and with
+//! one in five left out, a run of each passed.
 
 use super::{LIMIT, Two, ginnel};
 use ginnel_tests::netns::ADDRESSES;

@@ -68,7 +68,8 @@ struct Options {
     /// Measure from guest to guest, in two virtual machines, instead of the rest
     #[arg(long)]
     guests: bool,
-    /// Measure others' transports beside it: the kernel's sockmap, UCX, boost.interprocess and iceoryx2
+    /// Measure others' transports beside it: the kernel's sockmap, UCX, boost.interprocess and
+    /// iceoryx2
     #[arg(long, conflicts_with = "guests")]
     peers: bool,
     /// Another build's folder, with its ginnel and libginnel_shim.so: take Ginnel's measures with

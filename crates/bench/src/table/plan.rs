@@ -247,10 +247,9 @@ impl Carrier {
     }
 }
 
-use Carrier::{Boost, Iceoryx2, Object, Sockmap, Ucx};
 use Carrier::{
-    Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth,
-    Virtio,
+    Boost, Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Iceoryx2, Object, Shared,
+    Sockmap, Tap, Tcp, Ucx, Unix, Veth, Virtio,
 };
 use Work::{
     Beside, BesideOneCore, Both, Changes, Connect, Contended, Crowd, Getter, Go, GoBeside, GoCall,

@@ -68,7 +68,8 @@ pub struct Options {
     /// From one virtual machine to another, rather than between namespaces; without YCSB's JVM
     #[arg(long)]
     guests: bool,
-    /// Workloads: b (95 % reads), c (reads), w (b's updates alone, at the rate that they have there)
+    /// Workloads: b (95 % reads), c (reads), w (b's updates alone, at the rate that they have
+    /// there)
     #[arg(long, value_delimiter = ',', default_value = "b,c,w")]
     workloads: Vec<clients::Workload>,
 }

@@ -1,9 +1,9 @@
-//! Rings of readers in other machines, who can hand over none of their own: the server keeps some in
-//! the segment, and a reader takes one by writing its number there.
+//! Rings of readers in other machines, who can hand over none of their own: the server keeps some
+//! in the segment, and a reader takes one by writing its number there.
 //!
 //! Anybody of the segment can write them, and does no more harm by that than by a ring of his own.
-//! A reader that was silent for [`SILENT`] seconds, or died, loses its ring to others; when it reads
-//! again it takes another. Where all are taken, what it reads is not told.
+//! A reader that was silent for [`SILENT`] seconds, or died, loses its ring to others; when it
+//! reads again it takes another. Where all are taken, what it reads is not told.
 
 use super::{Ring, Sink, Source};
 use crate::memory::Memory;

@@ -33,8 +33,8 @@ impl Openings {
 /// Looks at the sandbox. `socket`: the segment is one of `ginneld`'s.
 ///
 /// # Errors
-/// What cannot be opened by a line of a drop-in that asks for no more than the library needs, and the
-/// way out.
+/// What cannot be opened by a line of a drop-in that asks for no more than the library needs, and
+/// the way out.
 pub fn look(unit: &Unit, library: &Path, socket: bool) -> Result<Openings> {
     let mut openings = Openings::default();
     sees_the_library(unit, library)?;

@@ -1,7 +1,8 @@
 //! A party that may write the segment and has not the job's key, against ranks that have it.
 //!
-//! The thief knows all that stands in the segment: pages, rings, frames and their seals. Whatever it
-//! does, what a reader hands on is what the writer sent it, each once, in order, from the first on.
+//! The thief knows all that stands in the segment: pages, rings, frames and their seals. Whatever
+//! it does, what a reader hands on is what the writer sent it, each once, in order, from the first
+//! on.
 //! The thief may bring that to an end, and no more.
 
 use super::tests::{KEY, Place, bytes, pair_of, send, taken};
@@ -206,7 +207,8 @@ fn a_thief_changes_nothing_that_is_handed_on() {
                 0..=11 => game.send(random.below(3) as usize, random.below(3) as usize),
                 12..=20 => game.take(random.below(3) as usize),
                 21 => game.ranks[random.below(3) as usize].look_for_the_dead(),
-                // Often enough that something comes of it, seldom enough that there is something to attack.
+                // Often enough that something comes of it, seldom enough that there is something to
+                // attack.
                 _ if step > 30 => game.attack(&mut random),
                 _ => {}
             }
@@ -215,8 +217,8 @@ fn a_thief_changes_nothing_that_is_handed_on() {
     }
 }
 
-/// A frame's own words tell 16 bits of its place: the same come again after 4 MiB, at the same place
-/// of the ring.
+/// A frame's own words tell 16 bits of its place: the same come again after 4 MiB, at the same
+/// place of the ring.
 #[test]
 fn a_message_of_many_laps_before_is_not_taken_again() {
     let place = Place::new();

@@ -5,9 +5,9 @@
 //! told so: a rank whose first message was garbled would wait for ever otherwise.
 //!
 //! A seal says whose message it is and at which position. So whoever may write the segment could
-//! show what a rank sent once more, in a ring that it calls that rank's, too. A rank has one ring to
-//! this endpoint for its life: the ring with its first good message is that one, and every other is
-//! refused, also when that one is gone.
+//! show what a rank sent once more, in a ring that it calls that rank's, too. A rank has one ring
+//! to this endpoint for its life: the ring with its first good message is that one, and every other
+//! is refused, also when that one is gone.
 
 use super::{HANDLERS, LONGEST};
 use crate::frame::Kind;
@@ -50,8 +50,8 @@ pub struct Taken {
 pub enum Refused {
     /// This end takes no more of that one, which sent good messages before.
     Peer(EndpointId),
-    /// This end takes no more of a ring that says it is that one's. There was nothing good in it: it
-    /// may be anybody's.
+    /// This end takes no more of a ring that says it is that one's. There was nothing good in it:
+    /// it may be anybody's.
     Stranger(EndpointId),
     /// That one takes no more of this end.
     Own(EndpointId),

@@ -321,8 +321,8 @@ fn doze(end: &mut Active, is_there: impl Fn(&mut Active) -> bool) {
     end.node().awake();
 }
 
-/// Who wakes an endpoint clears that it sleeps, and writes to its FIFO later: by then that one may be
-/// awake again, of itself. What it finds there ends one sleep, not all that follow.
+/// Who wakes an endpoint clears that it sleeps, and writes to its FIFO later: by then that one may
+/// be awake again, of itself. What it finds there ends one sleep, not all that follow.
 #[test]
 fn a_late_wake_up_ends_one_sleep_only() {
     let place = Place::new();

@@ -76,7 +76,8 @@ impl Endpoint {
     /// As for [`Self::send`].
     ///
     /// # Safety
-    /// The buffers stay readable until the event of its end; up to [`Self::eager`] bytes until this returns.
+    /// The buffers stay readable until the event of its end; up to [`Self::eager`] bytes until this
+    /// returns.
     pub unsafe fn write(
         &mut self,
         to: u32,

@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Bytes that the cgroup's memory limit must leave for one pair more: its page, and what the kernel
 /// keeps of it and of its lines: some 2.5 KiB for each end.
 const LEAST_ROOM: u64 = 64 << 10;
-/// Bytes that a process takes that asks: a thread's stacks and what the kernel keeps of it, a socket.
+/// Bytes that a process takes that asks: a thread's stacks and what the kernel keeps of it, a
+/// socket.
 const OF_PROCESS: u64 = 64 << 10;
-/// No process takes the last such part of the limit: what else there is, a node's agent among it, is
-/// to grow and not to be killed.
+/// No process takes the last such part of the limit: what else there is, a node's agent among it,
+/// is to grow and not to be killed.
 const KEPT: u64 = 4;
 
 /// Does the cgroup's memory limit leave room for one more process that asks, beside `own` ones?

@@ -338,8 +338,8 @@ impl Broker {
     /// Tells both processes where their ends meet. `beside`: what each gets with that.
     ///
     /// # Errors
-    /// Which of the two could not be told: 0, the one that waited, and then the other was told of nothing
-    /// yet; or 1.
+    /// Which of the two could not be told: 0, the one that waited, and then the other was told of
+    /// nothing yet; or 1.
     fn meet(&self, pair: &Pair, beside: [Vec<BorrowedFd<'_>>; 2]) -> Result<(), u8> {
         let meeting = ginnel_region::sys::random_u64().max(1);
         for ((side, end), beside) in [(0, &pair.first), (1, &pair.second)].into_iter().zip(beside) {

@@ -4,8 +4,8 @@
 //! other.
 //!
 //! A sleeper takes a line, and with it a waiter's page in the pair's memory ([`super::page`]), in
-//! which the line's number stands as a FIFO's does. It sleeps on the line beside the FIFO of its own
-//! waiter: by that its own process wakes it.
+//! which the line's number stands as a FIFO's does. It sleeps on the line beside the FIFO of its
+//! own waiter: by that its own process wakes it.
 //!
 //! | the other process may | and then |
 //! |---|---|
@@ -250,8 +250,9 @@ impl Lines {
         }
     }
 
-    /// The program is about to have this number stand for something else (`dup2`): a line that has it
-    /// is one no more. Who sleeps there wakes, and arms anew. The kernel closes it within the call.
+    /// The program is about to have this number stand for something else (`dup2`): a line that has
+    /// it is one no more. Who sleeps there wakes, and arms anew. The kernel closes it within the
+    /// call.
     pub fn replaced(&self, number: i32) {
         for line in self.lines.iter().filter(|line| line.fd.load(Relaxed) == number) {
             line.lost.store(true, Release);
@@ -328,8 +329,8 @@ impl Ear {
         Want::Waiter { page: self.page(pair), bit }
     }
 
-    /// It rang for nothing too often, or the other process is gone: it is to be given back, and what
-    /// was armed with it armed anew.
+    /// It rang for nothing too often, or the other process is gone: it is to be given back, and
+    /// what was armed with it armed anew.
     #[must_use]
     pub fn is_lost(self, pair: &impl OfPair) -> bool {
         !self.line(pair).is_some_and(Line::is_fit)

@@ -1,5 +1,5 @@
-//! The word of an entry in the table of names: whose turn it is, and what for. The table at the head
-//! of [`super`] has its bits.
+//! The word of an entry in the table of names: whose turn it is, and what for. The table at the
+//! head of [`super`] has its bits.
 
 use super::Party;
 

@@ -123,7 +123,8 @@ impl Segment {
     /// descriptor is not needed afterwards.
     ///
     /// # Errors
-    /// [`Error::Refused`] where it is what those get who may not join; [`Error::Unsealed`]; else as for a file.
+    /// [`Error::Refused`] where it is what those get who may not join; [`Error::Unsealed`]; else as
+    /// for a file.
     pub fn of_host(path: &Path, memory: i32, vectors: u16) -> Result<Self, Error> {
         let size =
             u64::try_from(sys::fstat(memory).map_err(system("look at ginneld's memory"))?.st_size)

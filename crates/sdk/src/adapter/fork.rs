@@ -2,9 +2,9 @@
 //! place, without asking anybody. A child that ends as programs do drops all that it inherited, and
 //! would take its parent's ports out of their services by that.
 //!
-//! So the child has copies of its own in the same places, from before its fork returns: it does what
-//! it likes there, and its parent goes on. Where the segment is no file of this kernel, there are no
-//! copies: the child is to leave its parent's objects alone.
+//! So the child has copies of its own in the same places, from before its fork returns: it does
+//! what it likes there, and its parent goes on. Where the segment is no file of this kernel, there
+//! are no copies: the child is to leave its parent's objects alone.
 
 use crate::joined::Inner;
 use ginnel_region::{Extent, sys};

@@ -42,8 +42,8 @@ impl ReadHalf {
     /// `time` at most where that is given. 0: nothing more comes.
     ///
     /// # Errors
-    /// [`Error::Ended`] where the other end died, [`Error::TimedOut`], [`Error::WouldBlock`] where it
-    /// is not to wait, [`Error::Corrupt`], [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
+    /// [`Error::Ended`] where the other end died, [`Error::TimedOut`], [`Error::WouldBlock`] where
+    /// it is not to wait, [`Error::Corrupt`], [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
     pub fn read_some(&mut self, bytes: &mut [u8], time: Option<Duration>) -> Result<usize> {
         loop {
             if bytes.is_empty() {
@@ -119,8 +119,9 @@ impl WriteHalf {
     /// Returns how much.
     ///
     /// # Errors
-    /// [`Error::Ended`] where nobody reads any more, [`Error::TimedOut`], [`Error::WouldBlock`] where
-    /// it is not to wait, [`Error::Corrupt`], [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
+    /// [`Error::Ended`] where nobody reads any more, [`Error::TimedOut`], [`Error::WouldBlock`]
+    /// where it is not to wait, [`Error::Corrupt`], [`Error::Forked`], [`Error::Lost`],
+    /// [`Error::Gone`].
     pub fn write_some(&mut self, bytes: &[u8], time: Option<Duration>) -> Result<usize> {
         let bytes = &bytes[..bytes.len().min(PIECE)];
         if bytes.is_empty() {

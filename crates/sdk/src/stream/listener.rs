@@ -99,8 +99,8 @@ impl Listener {
     /// Takes the next stream, waiting for it.
     ///
     /// # Errors
-    /// [`Error::TooManyObjects`], [`Error::SegmentFull`], [`Error::NoMemory`], [`Error::System`] where
-    /// somebody has called and there is no room for its stream, or no descriptor: it goes on
+    /// [`Error::TooManyObjects`], [`Error::SegmentFull`], [`Error::NoMemory`], [`Error::System`]
+    /// where somebody has called and there is no room for its stream, or no descriptor: it goes on
     /// waiting, and is the next whose stream is taken. [`Error::Forked`], [`Error::Lost`],
     /// [`Error::Gone`].
     pub fn accept(&mut self) -> Result<Stream> {

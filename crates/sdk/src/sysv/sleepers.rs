@@ -225,9 +225,9 @@ impl Locked<'_> {
 
     /// Does what sleepers wait to do, as far as that can be done now: first those that wait for
     /// zeroes and change nothing, then the others in their order, and from the beginning after
-    /// each. `fell`: one of the semaphores that were changed is zero. Only then Linux looks at those
-    /// that change nothing (`do_smart_wakeup_zero` in its ipc/sem.c), and so only then one of them
-    /// is told that it would have to wait for another than before, and may not.
+    /// each. `fell`: one of the semaphores that were changed is zero. Only then Linux looks at
+    /// those that change nothing (`do_smart_wakeup_zero` in its ipc/sem.c), and so only then one of
+    /// them is told that it would have to wait for another than before, and may not.
     pub fn let_go_on(&mut self, mut fell: bool) {
         // Each time one goes on.
         for _ in 0..=SLOTS {

@@ -197,8 +197,8 @@ pub(super) unsafe extern "C" fn __read_chk(
     room: usize,
 ) -> isize {
     if n <= room {
-        // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
-        // the C library's function ends the program.
+        // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked
+        // for, the C library's function ends the program.
         unsafe { read(fd, buf, n) }
     } else {
         // SAFETY: as above.
@@ -363,8 +363,8 @@ pub(super) unsafe extern "C" fn __recv_chk(
     flags: c_int,
 ) -> isize {
     if n <= room {
-        // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
-        // the C library's function ends the program.
+        // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked
+        // for, the C library's function ends the program.
         unsafe { recv(fd, buf, n, flags) }
     } else {
         // SAFETY: as above.

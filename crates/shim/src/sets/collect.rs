@@ -87,8 +87,8 @@ fn one_ring(
     now: u64,
 ) -> usize {
     let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-    // Whoever else was written to before has rung by the time that this one's bytes are seen, or was
-    // spoken to over TCP.
+    // Whoever else was written to before has rung by the time that this one's bytes are seen, or
+    // was spoken to over TCP.
     let Inner { children, order, by_tcp, waiter, doors, registrations, .. } = inner;
     let is_first = || {
         let others = !children.is_empty() || order.next_since() != u64::MAX;

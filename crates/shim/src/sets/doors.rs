@@ -1,13 +1,13 @@
 //! What wakes those who sleep on a set for connections in the memory of pairs: of each such pair a
 //! line ([`ginnel_node::wake::line`]), beside the set's own waiter.
 //!
-//! A *door* is the line that a set has taken of one pair. The kernel's set has its socket, with a tag
-//! that is no registration's; the bits of its waiter are the registrations, as they are of the set's
-//! own. A set takes a door when it is about to arm the first connection of a pair; where there is
-//! none to be had, that pair's connections are armed with tokens. A door that is lost, since its
-//! other process is gone or rings for nothing, is given back before the next sleep, and what was
-//! armed with it is looked at. A set that several processes have has no doors: the kernel would tell
-//! each of them of a line that only one can read.
+//! A *door* is the line that a set has taken of one pair. The kernel's set has its socket, with a
+//! tag that is no registration's; the bits of its waiter are the registrations, as they are of the
+//! set's own. A set takes a door when it is about to arm the first connection of a pair; where
+//! there is none to be had, that pair's connections are armed with tokens. A door that is lost,
+//! since its other process is gone or rings for nothing, is given back before the next sleep, and
+//! what was armed with it is looked at. A set that several processes have has no doors: the kernel
+//! would tell each of them of a line that only one can read.
 
 use super::edges::{BYTES, key};
 use super::registration::kernel_control;
@@ -145,9 +145,9 @@ fn shut(epfd: c_int, inner: &mut Inner, which: impl Fn(&Door) -> bool) {
     }
 }
 
-/// Another process is about to have the set, or to be told of it: gives all doors back. The kernel's
-/// set would tell that process of a line that it cannot read, for as long as this one looks
-/// elsewhere. Who sleeps here arms anew, with tokens.
+/// Another process is about to have the set, or to be told of it: gives all doors back. The
+/// kernel's set would tell that process of a line that it cannot read, for as long as this one
+/// looks elsewhere. Who sleeps here arms anew, with tokens.
 pub(super) fn give_back(set: &Set, inner: &mut Inner) {
     if !inner.doors.is_empty() {
         shut(set.fd.load(Ordering::Relaxed), inner, |_| true);

@@ -52,7 +52,8 @@ impl Turn {
         self.ready = since;
     }
 
-    /// A time before which what begins at `first` had come, if that was before its writer was asked.
+    /// A time before which what begins at `first` had come, if that was before its writer was
+    /// asked.
     pub(super) fn came_before(&self, first: u64) -> Option<u64> {
         let (time, end) = self.unsaid;
         (time != 0 && (end.wrapping_sub(first) << 12).cast_signed() > 0).then_some(time)

@@ -267,6 +267,19 @@ impl World {
         self.long.send(&mut self.a, &sent, pieces).then_some(sent)
     }
 
+    /// The first guest sends two long frames to the other host, and a short one to its neighbour
+    /// behind them. Returns the long ones.
+    pub fn send_three(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        for n in 0..2 {
+            sent.extend(self.send(50_000, 2, n));
+            self.turns();
+        }
+        assert!(self.long.send(&mut self.a, &frame(mac(2), mac(1), 100, 3), 1));
+        self.turns();
+        sent
+    }
+
     /// The first other host, as the switch has it.
     pub fn host(&self) -> &Host {
         &self.server.switch().hosts.all[0]

@@ -251,8 +251,8 @@ mod tests {
         }
     }
 
-    /// One thread comes for a socket whose slot is another's by now, and a second of its process for
-    /// that one: the first takes only itself off.
+    /// One thread comes for a socket whose slot is another's by now, and a second of its process
+    /// for that one: the first takes only itself off.
     #[test]
     fn who_comes_too_late_takes_nobody_else_off() {
         let slot = zeroed();

@@ -5,8 +5,8 @@
 //! come and go would so use up all addresses that it has. So a place is used again, once nobody can
 //! be late any more: the helper thread has looked [`LOOKS`] times, seconds apart, and no thread was
 //! at work under the locks of a connection that was there. The next pair's memory is put in the
-//! very place of the zeroes, and what is known of it where that was of the last one: whoever is late
-//! beyond all that finds memory of the same length still.
+//! very place of the zeroes, and what is known of it where that was of the last one: whoever is
+//! late beyond all that finds memory of the same length still.
 
 use super::{Meeting, Pair};
 use crate::ledger::{Ledger, SLOTS, Slot};
@@ -74,7 +74,8 @@ impl Place {
             return unsafe { &*made };
         }
         // SAFETY: nobody is late any more; what is overwritten has nothing that would have to be
-        // freed, and its lines are closed. `rest` is not touched: others ask it whether the pair is one.
+        // freed, and its lines are closed. `rest` is not touched: others ask it whether the pair is
+        // one.
         unsafe {
             (&raw mut (*known).joined).write(joined);
             (&raw mut (*known).id).write(id);

@@ -89,8 +89,8 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// How many ports a list of iceoryx2's shows. Its numbers (`number_of_subscribers`, say) count those
-/// that are still being entered, too, to which nothing is sent.
+/// How many ports a list of iceoryx2's shows. Its numbers (`number_of_subscribers`, say) count
+/// those that are still being entered, too, to which nothing is sent.
 pub fn seen(list: impl FnOnce(&mut dyn FnMut() -> CallbackProgression)) -> usize {
     let mut count = 0;
     list(&mut || {

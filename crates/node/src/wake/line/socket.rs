@@ -3,8 +3,8 @@
 //!
 //! Whoever reads a message with descriptors beside it closes those for which it made no room, and
 //! the last close of a socket or of a terminal may wait for as long as the sender likes. Linux 6.16
-//! and later refuse to send any where the receiver says so (SO_PASSRIGHTS). Before that a message is
-//! looked at before it is read, and one with descriptors is left where it is.
+//! and later refuse to send any where the receiver says so (SO_PASSRIGHTS). Before that a message
+//! is looked at before it is read, and one with descriptors is left where it is.
 
 use ginnel_region::sys::{self, Result};
 use syscalls::Sysno;
@@ -63,7 +63,8 @@ pub(super) fn ring(fd: i32) -> bool {
     matches!(sent, Ok(_) | Err(libc::EAGAIN))
 }
 
-/// Reads a line empty, of all that was in it before: within bounds. False: it is of no use any more.
+/// Reads a line empty, of all that was in it before: within bounds. False: it is of no use any
+/// more.
 pub(super) fn empty(fd: i32, no_rights: bool) -> bool {
     for _ in 0..READS {
         let most = match if no_rights { Next::Bytes(AT_ONCE) } else { look(fd) } {

@@ -1,5 +1,6 @@
 //! Signals while the library is loaded. Constructors of libraries that it stands on (libinfinipath,
-//! libpsm2) take SIGBUS, SIGTERM and others for a backtrace at the end. The switch has use for them:
+//! libpsm2) take SIGBUS, SIGTERM and others for a backtrace at the end. The switch has use for
+//! them:
 //! a guest that cuts its memory short must not end it.
 
 use std::ffi::c_int;
