@@ -13,7 +13,9 @@
 # pages are needed.
 # FORWARDER_CPU and GENERATOR_CPU (1 and 0) choose the processors, SECONDS_EACH (4) for how long each run
 # is measured. A machine that does something else beside it measures that: compare columns, not runs.
-# Each background job is a process group of its own, and is ended as one.
+# Each background job is a process group of its own, and is ended as one, by INT. Where this script was
+# started in the background of another, INT is ignored, by it and all it starts: it takes that back.
+[[ -n ${INT_ENDS-} ]] || INT_ENDS=1 exec env --default-signal=INT bash "$0" "$@"
 set -euo pipefail -m
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
