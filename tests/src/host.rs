@@ -11,6 +11,7 @@
 //! systemd finds cgroup v2 there, without controllers where the machine gives them to version 1.
 //! The network is a loopback interface of the host's own.
 
+use crate::cgroup::Cgroup;
 use crate::{is_root, skip};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -62,6 +63,8 @@ pub struct Host {
     /// The first process, by its number here.
     init: u32,
     _directory: tempfile::TempDir,
+    /// The root of those that its systemd makes. Removed last: whoever is in it must have ended.
+    _cgroup: Cgroup,
 }
 
 /// What a command said, and how it ended.
@@ -95,6 +98,8 @@ impl Host {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
+        let name = directory.path().file_name().expect("a name").to_string_lossy();
+        let cgroup = Cgroup::new(&format!("ginnel-test{name}"));
         let mut command = Command::new("unshare");
         command.args([
             "--mount",
@@ -116,8 +121,9 @@ impl Host {
         }
         let log = std::fs::File::create(directory.path().with_extension("log")).expect("written");
         let _ = std::fs::remove_file(directory.path().with_extension("log"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().ok()?;
-        let mut host = Self { child, init: 0, _directory: directory };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = cgroup.take(&mut command).spawn().ok()?;
+        let mut host = Self { child, init: 0, _directory: directory, _cgroup: cgroup };
         if host.is_up() {
             return Some(host);
         }

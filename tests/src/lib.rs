@@ -18,6 +18,7 @@
 
 pub mod browser;
 pub mod build;
+pub mod cgroup;
 pub mod conformance;
 pub mod crash;
 mod crowd;
@@ -37,6 +38,7 @@ pub mod release;
 pub mod spoil;
 mod stand;
 pub mod switching;
+pub mod user_manager;
 mod watch;
 
 pub use crowd::Crowd;
