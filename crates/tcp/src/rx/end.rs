@@ -29,7 +29,12 @@ const CONNECTIONS_END: [c_int; 13] = [
 
 impl<'a> Endpoint<'a> {
     /// The kernel tells an error once. It is kept for the receive that finds nothing before it.
+    /// (EBADF is no news of the connection: this process has closed its number meanwhile, and
+    /// another one may have it.)
     pub fn keep_error(self, errno: c_int) {
+        if errno == libc::EBADF {
+            return;
+        }
         self.slot().rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
         self.slot().heed_kernel();
     }

@@ -145,10 +145,21 @@ impl<'a> Endpoint<'a> {
             // There it looks by itself, after a while.
             return;
         }
+        self.poke_service_of(1 - self.slot().side());
+    }
+
+    /// Wakes the service thread of this end's owner: there is something to be sent, which this
+    /// process cannot.
+    pub(crate) fn poke_own_service(self) {
+        if !self.is_in_pair() {
+            self.poke_service_of(self.slot().side());
+        }
+    }
+
+    fn poke_service_of(self, side: u8) {
         let channel = self.channel();
-        let other = 1 - self.slot().side();
-        let page = channel.service(other).load(Relaxed);
-        let index = channel.owner(other).load(Relaxed) as u32;
+        let page = channel.service(side).load(Relaxed);
+        let index = channel.owner(side).load(Relaxed) as u32;
         fence(SeqCst);
         if let (Ok(page @ 1..), Ok(bit)) =
             (u32::try_from(page), u16::try_from(index % waiter::BITS))

@@ -260,6 +260,11 @@ impl<'a> Endpoint<'a> {
                     Slot::count(&slot.out_tcp, n as u64);
                 }
                 Err(libc::EAGAIN) => return Ok(false),
+                Err(libc::EBADF) => {
+                    // As in `pay_some`.
+                    self.poke_own_service();
+                    return Ok(false);
+                }
                 Err(errno) => {
                     // The connection is gone; the program's own call will learn how.
                     tx.resend_from.store(to, Relaxed);

@@ -38,6 +38,12 @@ impl<'a> Endpoint<'a> {
                     slot.tx.owed.store(owed, Relaxed);
                 }
                 Err(libc::EAGAIN) => break,
+                // This process has no number of it any more. That says nothing of the connection,
+                // which another process of this end has: it pays.
+                Err(libc::EBADF) => {
+                    self.poke_own_service();
+                    break;
+                }
                 // The connection is gone: nobody sleeps on it any more.
                 Err(errno) => {
                     owed = 0;
