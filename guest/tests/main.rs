@@ -15,6 +15,7 @@ mod hostile;
 mod iceoryx2;
 mod libvirt;
 mod migrate;
+mod mpi;
 mod pairs;
 mod possession;
 mod rxe;

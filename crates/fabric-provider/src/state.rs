@@ -123,7 +123,7 @@ pub fn number_of(failed: Error) -> c_int {
         Error::NoMemory => b::FI_ENOMEM,
         Error::TooLong => b::FI_EMSGSIZE,
         Error::Invalid => b::FI_EINVAL,
-        Error::System(..) => b::FI_EIO,
+        Error::Refused(_) | Error::System(..) => b::FI_EIO,
     })
 }
 

@@ -16,7 +16,6 @@ use crate::node::Node;
 use crate::pair::{Writer, release_writer};
 use crate::seal::Seal;
 pub use crate::seal::{Key, job_of, parse_key};
-use ginnel_region::sys::Fd;
 use ginnel_region::{Config, Corrupt};
 use source::{Lines, Sources};
 pub use source::{Refused, Taken};
@@ -33,7 +32,6 @@ pub const HANDLERS: u8 = 32;
 struct Way {
     id: EndpointId,
     writer: Option<Writer>,
-    wake: Option<Fd>,
     seal: Seal,
     gone: bool,
 }
@@ -89,7 +87,7 @@ impl Active {
     pub fn way(&mut self, id: EndpointId) -> u32 {
         let seal = Seal::new(self.key.as_ref(), self.node.id(), id);
         *self.way_of.entry(id).or_insert_with(|| {
-            self.ways.push(Way { id, writer: None, wake: None, seal, gone: false });
+            self.ways.push(Way { id, writer: None, seal, gone: false });
             self.ways.len() as u32 - 1
         })
     }
@@ -187,7 +185,7 @@ impl Active {
         {
             let len = pack(place).min(LONGEST);
             writer.publish(node.segment(), &frame, len);
-            node.wake(way.id, &mut way.wake);
+            node.wake(way.id);
             return Ok(len);
         }
         let len = pack(self.packed.at()).min(LONGEST);
@@ -295,7 +293,7 @@ fn lost(way: &mut Way) -> Error {
 fn sent(node: &Node, way: &mut Way, put: Result<bool, Corrupt>) -> Result<(), Error> {
     match put {
         Ok(true) => {
-            node.wake(way.id, &mut way.wake);
+            node.wake(way.id);
             Ok(())
         }
         Ok(false) => Err(Error::Again),

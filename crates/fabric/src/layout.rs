@@ -39,6 +39,6 @@ pub(crate) fn word(segment: &Segment, page: u32, at: u64) -> &AtomicU64 {
 /// The head of the page, if it is `what` (the first word of its page).
 pub(crate) fn head_of(segment: &Segment, page: u32, what: u64) -> Option<Head> {
     let head =
-        segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
+        segment.head(page).filter(|head| head.owner().kind == Use::Endpoint && !head.is_busy())?;
     (word(segment, page, 0).load(Ordering::Acquire) == what).then_some(head)
 }

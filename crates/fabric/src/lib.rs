@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `layout` | the segment's pages: what stands where, and whose it is |
 //! | [`node`] | the segment: who is in it and lives, waking, memory of the dead |
+//! | `neighbour` | what that stands on: joining, waiters, locks |
 //! | [`pair`] | a ring of frames from one endpoint to another |
 //! | [`frame`] | what a frame says, and which ones are refused |
 //! | [`matching`] | receives that were posted, messages that came before them |
@@ -30,6 +31,7 @@ pub mod idle;
 mod layout;
 pub mod matching;
 pub mod memory;
+mod neighbour;
 pub mod node;
 pub mod operation;
 pub mod pair;
@@ -55,6 +57,8 @@ pub enum Error {
     TooLong,
     /// Not what this operation can do.
     Invalid,
+    /// The segment cannot be joined: why, in words.
+    Refused(&'static str),
     /// The system said no, with this `errno`, while doing what is named.
     System(&'static str, i32),
 }

@@ -88,7 +88,7 @@ impl Writer {
             return Err(Error::Gone);
         }
         let segment = node.segment();
-        let head = segment.claim_head(Owner::new(0, Use::Channel))?;
+        let head = segment.claim_head(Owner::new(node.member(), Use::Endpoint))?;
         let made = Self::make(node, head, reader, size);
         if made.is_err() {
             let head = segment.head(head.page()).filter(|now| now.owner() == head.owner());
@@ -103,8 +103,8 @@ impl Writer {
         let (segment, page) = (node.segment(), head.page());
         segment.clear(page);
         let pages = u32::try_from(size / PAGE).map_err(|_| Error::Invalid)?;
-        let ring =
-            segment.claim(pages, Owner { tag: Some(page), ..Owner::new(0, Use::Ring) })?.offset();
+        let owner = Owner { tag: Some(page), ..Owner::new(node.member(), Use::Ring) };
+        let ring = segment.claim(pages, owner)?.offset();
         let common = Common::new(segment, page, ring, size).map_err(|Corrupt| Error::Invalid)?;
         common.at(segment, 0).store(0, Ordering::Relaxed);
         for (at, value) in [(WRITER, node.id().0), (READER, reader.0), (RING, ring), (SIZE, size)] {

@@ -72,10 +72,11 @@ impl Pool {
         let pages = u32::try_from(len.max(1).div_ceil(PAGE)).map_err(|_| Error::TooLong)?;
         let _guard = self.node.guard()?;
         let segment = self.node.segment();
-        let head = segment.claim_head(Owner::new(0, Use::Channel))?;
+        let head = segment.claim_head(Owner::new(self.node.member(), Use::Endpoint))?;
         let page = head.page();
         segment.clear(page);
-        let extent = segment.claim(pages, Owner { tag: Some(page), ..Owner::new(0, Use::Ring) });
+        let owner = Owner { tag: Some(page), ..Owner::new(self.node.member(), Use::Ring) };
+        let extent = segment.claim(pages, owner);
         let extent = extent.inspect_err(|_| _ = segment.release_groups(&[head]))?;
         (extent.page..extent.page + extent.pages).for_each(|page| segment.clear(page));
         let word = |at| segment.word(u64::from(page) * PAGE + at);
@@ -167,6 +168,6 @@ mod tests {
         b.close();
         assert_eq!(heads(), 0);
         other.close();
-        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0);
+        assert!(!path.exists() && !path.with_extension("wake").exists());
     }
 }

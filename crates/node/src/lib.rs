@@ -53,6 +53,7 @@
 //! | [`node`], [`joined`], [`refusal`] | joining, leaving and coming back |
 //! | [`processes`], [`table`] | the process table: who of this user is there, as which library, and lives; locks that outlive their holder |
 //! | [`place`] | which peer this kernel is, and which members of other kernels live |
+//! | [`life`] | that something of a process lives, by a lock that ends with it |
 //! | [`waiter`], [`wake`] | sleeping and being woken: by FIFO, doorbell or the daemon's relay |
 //! | [`join`] | a segment of `ginneld` for a process of the host |
 //! | [`dead`] | memory of the dead, each kind of page by its handler |
@@ -71,6 +72,7 @@ pub mod dead;
 pub mod home;
 pub mod join;
 pub mod joined;
+pub mod life;
 pub mod node;
 pub mod place;
 pub mod processes;
@@ -83,6 +85,7 @@ pub mod wake;
 
 pub use dead::{Look, Reach};
 pub use joined::Joined;
+pub use life::LifeLock;
 pub use node::{Node, Standing};
 pub use processes::{Holdings, Library};
 pub use refusal::{Refusal, Unattached};

@@ -23,7 +23,7 @@ const _: () = assert!(MAX_SIZE / PAGE - 1 <= TAG);
 pub enum Use {
     /// A channel's header; its tag is its own page.
     Channel = 1,
-    /// A ring's bytes; its tag is the channel's page.
+    /// A ring's bytes; its tag is the channel's page, or the endpoint's.
     Ring = 2,
     /// A waiter: the flags by which a sleeper is found; its tag is its own page.
     Waiter = 3,
@@ -34,6 +34,10 @@ pub enum Use {
     /// Further pages of a named object, whose page is their tag; or, while the object is being
     /// made, of the party that makes it.
     Data = 6,
+    /// What endpoints of messages between many processes have (`ginnel_fabric`): an endpoint, a
+    /// ring from one to another, memory that they use directly. The page's first word says which;
+    /// its tag is its own page.
+    Endpoint = 7,
 }
 
 impl Use {
@@ -45,6 +49,7 @@ impl Use {
             4 => Some(Self::Party),
             5 => Some(Self::Object),
             6 => Some(Self::Data),
+            7 => Some(Self::Endpoint),
             _ => None,
         }
     }

@@ -24,9 +24,10 @@ mod bury;
 
 use crate::descriptors::Own as Descriptor;
 use crate::neighbour::Neighbour;
-use crate::raw::{ForkMark, LifeLock};
+use crate::raw::ForkMark;
 use crate::{Error, Result};
 use ginnel_node::Waiter;
+use ginnel_node::life::{LifeLock, open_lives};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Entry, Head, Owner, PAGE, Party, Segment, Use};
 use std::collections::HashMap;
@@ -99,18 +100,7 @@ fn party_of(head: Head) -> Party {
 fn open_parties(dir: i32) -> Result<Fd> {
     let failed =
         |errno| Error::System { doing: "open the list of parties beside the segment", errno };
-    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let open = |more| sys::openat(dir, c"parties", flags | more, 0o600).map(Fd);
-    let made = || open(libc::O_CREAT | libc::O_EXCL);
-    let fd = open(0).or_else(|_| made()).or_else(|_| open(0)).map_err(failed)?;
-    // Who may use the segment may ask who lives, also those whom it was opened to since.
-    let mode = sys::fstat(dir).map_or(0o600, |stat| stat.st_mode & 0o444 | 0o600);
-    let is_narrow =
-        |stat: libc::stat| stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o777 != mode;
-    if sys::fstat(fd.0).is_ok_and(is_narrow) {
-        let _ = sys::fchmod(fd.0, mode);
-    }
-    Ok(fd)
+    open_lives(dir, c"parties").map_err(failed)
 }
 
 impl Presence {

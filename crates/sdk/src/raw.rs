@@ -262,49 +262,6 @@ impl<T: Sync> OwnPointer<T> {
     }
 }
 
-/// A lock on one byte of a file that lasts as long as this process's memory, or until it is
-/// dropped: neither a child of fork has it, nor the program after an exec. The open file is kept by
-/// a map alone.
-#[derive(Debug)]
-pub struct LifeLock {
-    at: *mut u8,
-}
-
-// SAFETY: the map is never looked into.
-unsafe impl Send for LifeLock {}
-// SAFETY: as above.
-unsafe impl Sync for LifeLock {}
-
-impl LifeLock {
-    /// Locks a byte through `fd`, an open file of nobody else's, which is closed.
-    pub fn new(fd: sys::Fd, byte: u64) -> sys::Result<Self> {
-        let at = sys::map_shared(fd.0, 4096, false)?;
-        let lock = Self { at };
-        sys::keep_from_children(at, 4096)?;
-        sys::share_byte(fd.0, byte)?;
-        Ok(lock)
-    }
-
-    /// Whether a child of fork gets it, too: then it lasts for as long as either.
-    pub fn share(&self, with_children: bool) -> sys::Result<()> {
-        let share = if with_children { sys::give_to_children } else { sys::keep_from_children };
-        share(self.at, 4096)
-    }
-
-    /// In a child that got it: gives the child's part of it up.
-    pub fn leave_to_parent(&self) {
-        // SAFETY: nobody looks into the map.
-        unsafe { sys::unmap(self.at, 4096) };
-    }
-}
-
-impl Drop for LifeLock {
-    fn drop(&mut self) {
-        // SAFETY: nobody looks into the map.
-        unsafe { sys::unmap(self.at, 4096) };
-    }
-}
-
 /// Has these run by fork(3) from here on: before it, and after it in the parent and in the child.
 pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
     // SAFETY: functions that last as long as the process: nobody unloads this library.

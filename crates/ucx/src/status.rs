@@ -26,6 +26,6 @@ pub fn status_of(error: Error) -> Status {
             NO_MEMORY
         }
         Error::TooLong | Error::Invalid => INVALID_PARAM,
-        Error::NoMessage | Error::System(..) => IO_ERROR,
+        Error::NoMessage | Error::Refused(_) | Error::System(..) => IO_ERROR,
     }
 }

@@ -15,7 +15,6 @@ use crate::layout::EndpointId;
 use crate::node::Node;
 use crate::pair::{Got, Reader};
 use crate::seal::{Key, Seal};
-use ginnel_region::sys::Fd;
 use ginnel_region::{Corrupt, Segment};
 use std::collections::HashSet;
 
@@ -25,7 +24,6 @@ const TURN: u32 = 16;
 /// Where messages come from.
 struct Source {
     reader: Reader,
-    wake: Option<Fd>,
     seal: Seal,
     /// It wrote what makes no sense.
     broken: bool,
@@ -150,7 +148,7 @@ impl Sources {
         let Some((taken, got)) = found else { return Ok(None) };
         if source.reader.advance(node.segment(), &got) {
             // The writer may sleep until there is room.
-            node.wake(source.reader.writer(), &mut source.wake);
+            node.wake(source.reader.writer());
         }
         Ok(Some(taken))
     }
@@ -161,7 +159,7 @@ impl Sources {
         let is_known = |page| self.all.iter().any(|source| source.reader.page() == page);
         for reader in Reader::entered(node, is_known) {
             let seal = Seal::new(self.key.as_ref(), reader.writer(), node.id());
-            self.all.push(Source { reader, wake: None, seal, broken: false, proven: false });
+            self.all.push(Source { reader, seal, broken: false, proven: false });
         }
     }
 

@@ -77,7 +77,7 @@ impl Endpoint {
         if incoming.reader.advance(segment, got) {
             // The writer may sleep until there is room.
             let out = &mut self.out[incoming.back as usize];
-            self.node.wake(out.id, &mut out.wake);
+            self.node.wake(out.id);
         }
     }
 

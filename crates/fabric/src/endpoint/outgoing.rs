@@ -9,7 +9,6 @@ use crate::matching::Buffers;
 use crate::node::Node;
 use crate::pair::Writer;
 use ginnel_region::Corrupt;
-use ginnel_region::sys::Fd;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -19,7 +18,6 @@ pub(super) struct Outgoing {
     pub writer: Option<Writer>,
     /// Frames that had no room.
     pub outbox: VecDeque<(Frame, SmallVec<[u8; 32]>)>,
-    pub wake: Option<Fd>,
     pub gone: bool,
     /// The owner has named it: it is no stranger.
     pub known: bool,
@@ -27,7 +25,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub fn new(id: EndpointId) -> Self {
-        Self { id, writer: None, outbox: VecDeque::new(), wake: None, gone: false, known: false }
+        Self { id, writer: None, outbox: VecDeque::new(), gone: false, known: false }
     }
 
     /// Puts a frame whose payload is these buffers' `len` bytes from `from` on. Refused where this
@@ -51,7 +49,7 @@ impl Outgoing {
         // and the callers here that they have `len` bytes from `from` on, within `most`.
         let done = unsafe { writer.put(node.segment(), frame, prefix.len() + len, parts) };
         match done {
-            Ok(true) => node.wake(self.id, &mut self.wake),
+            Ok(true) => node.wake(self.id),
             Ok(false) => {}
             Err(Corrupt) => self.gone = true,
         }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0x00 | [`ENDPOINT`] |
 //! | 0x08 | its nonce: the page may be another's later |
-//! | 0x10 | the number of its FIFO |
+//! | 0x10 | its waiter's page |
 //! | 0x18 | where its table of incoming pairs begins |
 //! | 0x20 | a number of its process's |
 //! | 0x28 | its job, 0 where it has none |
@@ -16,7 +16,7 @@ use ginnel_region::PAGE;
 /// First word of an endpoint's page.
 pub(crate) const ENDPOINT: u64 = u64::from_le_bytes(*b"GINNELEP");
 pub(crate) const NONCE: u64 = 0x08;
-pub(crate) const FIFO: u64 = 0x10;
+pub(crate) const WAITER: u64 = 0x10;
 pub(crate) const TABLE: u64 = 0x18;
 pub(crate) const PROCESS: u64 = 0x20;
 pub(crate) const JOB: u64 = 0x28;

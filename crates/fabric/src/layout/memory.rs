@@ -18,7 +18,7 @@ pub(crate) const JOB: u64 = 0x10;
 /// The owner of memory, and its job; `None`: it is none.
 pub(crate) fn owner_of(segment: &Segment, head: Head) -> Option<(EndpointId, u64)> {
     let word = |at| word(segment, head.page(), at);
-    let is_memory = head.owner().kind == Use::Channel
+    let is_memory = head.owner().kind == Use::Endpoint
         && !head.is_busy()
         && word(0).load(Ordering::Acquire) == MEMORY;
     is_memory.then(|| {

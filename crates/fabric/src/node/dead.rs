@@ -1,14 +1,15 @@
 //! Memory of the dead.
 
-use super::{c_path, fifo_name, guard, lives, reopen, wake_directory};
+use super::{PATIENCE, lives};
 use crate::Error;
-use crate::layout::endpoint::{ENDPOINT, FIFO, JOB};
+use crate::layout::endpoint::{ENDPOINT, JOB};
 use crate::layout::memory::owner_of;
 use crate::layout::pair::{self, PAIR};
 use crate::layout::{head_of, word};
-use ginnel_region::sys::{self, Fd};
-use ginnel_region::{Head, Segment};
+use crate::neighbour::{Guard, Hold};
+use ginnel_region::{Config, Head, Use};
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -18,73 +19,73 @@ use std::sync::atomic::Ordering;
 /// # Errors
 /// What stood against it.
 pub fn clean(path: &Path) -> Result<(), Error> {
-    let segment = match Segment::open(path) {
-        Err(ginnel_region::Error::System { errno: libc::ENOENT, .. }) => return Ok(()),
-        opened => opened?,
-    };
-    let done = guard(path, &segment).and_then(|guard| {
-        let (Some(_guard), Some(file)) = (guard, reopen(path, &segment)?) else { return Ok(()) };
-        let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW;
-        let wakes = sys::openat(libc::AT_FDCWD, &c_path(&wake_directory(path))?, flags, 0)
-            .map_or(Fd(-1), Fd);
-        reclaim(&segment, &file, &wakes);
-        remove_if_empty(&segment, path);
-        Ok(())
+    if !path.exists() {
+        return Ok(());
+    }
+    let hold = Hold::join(path, &Config::default())?;
+    let done = hold.guard(PATIENCE).map(|guard| {
+        if let Some(guard) = guard {
+            reclaim(&guard, &hold);
+            remove_if_empty(&guard, &hold);
+        }
     });
-    segment.close();
+    hold.leave();
     done
 }
 
-/// Removes a segment in which nothing is left. The caller has the guard.
-pub(super) fn remove_if_empty(segment: &Segment, path: &Path) {
-    if segment.heads_within_reach().next().is_none()
-        && let (Ok(file), directory) = (c_path(path), wake_directory(path))
-    {
-        let _ = sys::unlinkat(libc::AT_FDCWD, &file);
-        let _ = std::fs::remove_dir(directory);
+/// Removes a segment's file, and what lies beside it, where nobody has anything in it.
+pub(super) fn remove_if_empty(_guard: &Guard, hold: &Hold) {
+    if hold.is_file() && hold.segment().heads_within_reach().next().is_none() {
+        let mut wakes = OsString::from(hold.path());
+        wakes.push(".wake");
+        let _ = std::fs::remove_file(hold.path());
+        let _ = std::fs::remove_dir_all(wakes);
     }
 }
 
-/// Frees the groups of the dead. The caller has the guard.
-pub(super) fn reclaim(segment: &Segment, file: &Fd, wakes: &Fd) {
+/// Frees the groups of the dead.
+pub(super) fn reclaim(_guard: &Guard, hold: &Hold) {
+    let segment = hold.segment();
     let free = |head: Head| {
         if let Some(head) = segment.take(head) {
             segment.release_groups(&[head]);
         }
     };
-    let heads: Vec<Head> = segment.heads_within_reach().collect();
+    let heads: Vec<Head> =
+        segment.heads_within_reach().filter(|head| head.owner().kind == Use::Endpoint).collect();
     for &head in &heads {
-        let first = word(segment, head.page(), 0).load(Ordering::Acquire);
-        if head.is_busy() {
-            // Whoever makes or frees groups has the guard, which the caller has.
-            free(head);
-        } else if first == ENDPOINT && sys::byte_is_shared(file.0, head.page().into()) == Ok(false)
-        {
-            let number = word(segment, head.page(), FIFO).load(Ordering::Relaxed);
-            let _ = sys::unlinkat(wakes.0, &fifo_name(number));
+        let (first, member) = (word(segment, head.page(), 0), head.owner().member);
+        let nobodys = if head.is_busy() {
+            // Whoever on this machine makes or frees groups has the guard, which the caller has.
+            hold.is_beside(member) || !hold.member_lives(member)
+        } else {
+            first.load(Ordering::Acquire) == ENDPOINT && !hold.lives(head)
+        };
+        if nobodys {
             free(head);
         }
     }
-    let jobs = jobs_of_the_living(segment, file, &heads);
+    let jobs = jobs_of_the_living(hold, &heads);
     for &head in &heads {
         let is_nobodys = if head_of(segment, head.page(), PAIR) == Some(head) {
-            pair::is_nobodys(segment, head.page(), |id| lives(segment, file, id))
+            pair::is_nobodys(segment, head.page(), |id| lives(hold, id))
         } else {
             owner_of(segment, head)
-                .is_some_and(|(owner, job)| !lives(segment, file, owner) && !jobs.contains(&job))
+                .is_some_and(|(owner, job)| !lives(hold, owner) && !jobs.contains(&job))
         };
         if is_nobodys {
             free(head);
         }
     }
+    hold.reclaim();
 }
 
 /// The jobs of which somebody lives.
-fn jobs_of_the_living(segment: &Segment, file: &Fd, heads: &[Head]) -> HashSet<u64> {
-    let pages = heads
+fn jobs_of_the_living(hold: &Hold, heads: &[Head]) -> HashSet<u64> {
+    let segment = hold.segment();
+    let living = heads
         .iter()
-        .map(|head| head.page())
-        .filter(|page| head_of(segment, *page, ENDPOINT).is_some());
-    let living = pages.filter(|page| sys::byte_is_shared(file.0, (*page).into()).unwrap_or(true));
-    living.map(|page| word(segment, page, JOB).load(Ordering::Relaxed)).collect()
+        .filter_map(|head| head_of(segment, head.page(), ENDPOINT))
+        .filter(|head| hold.lives(*head));
+    living.map(|head| word(segment, head.page(), JOB).load(Ordering::Relaxed)).collect()
 }

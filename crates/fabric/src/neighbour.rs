@@ -1,0 +1,226 @@
+//! This process among its neighbours, as `ginnel-node` has it: joining a segment, waiters, who of
+//! other members lives. All that this crate takes from there comes through this file.
+//!
+//! A process joins a segment with its first endpoint in it, and leaves it with the last. What keeps
+//! its place in the process table stays: others of its endpoints' waiters are known by it.
+
+use crate::Error;
+use ginnel_node::life::open_lives;
+use ginnel_node::{Joined, Library, LifeLock, Look, Node, Reach, Settings, Waiter, join};
+use ginnel_region::sys::{self, Fd};
+use ginnel_region::{Config, Head, Segment, Use, open};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// As whom the processes that have endpoints stand in the process table.
+const LIBRARY: Library = Library::of_program("mpi-1");
+/// The file of locks by which endpoints are known to live. The whole of it is locked (flock(2)) by
+/// whoever makes or frees groups, so that one that is half made while it is free is a dead one's.
+const LIVES: &std::ffi::CStr = c"endpoints";
+
+/// What is done with it.
+const LIST: &str = "open the list of endpoints beside the segment";
+
+/// The segments of this process's endpoints, each with how many it has there.
+static JOINED: Mutex<Vec<(&'static Neighbour, usize)>> = Mutex::new(Vec::new());
+
+/// What all endpoints of a process in one segment share; it stays in memory.
+struct Neighbour {
+    node: Node,
+    path: PathBuf,
+    /// Whose it is: a child of fork has none of it.
+    pid: u32,
+}
+
+/// An endpoint's hold on its segment.
+pub(crate) struct Hold {
+    neighbour: &'static Neighbour,
+    joined: &'static Joined,
+    /// To ask about others' locks.
+    lives: Fd,
+}
+
+/// The right to make and free groups; other processes wait for it.
+pub struct Guard(#[expect(dead_code, reason = "the open file is the lock")] Fd);
+
+fn system(doing: &'static str) -> impl Fn(i32) -> Error {
+    move |errno| Error::System(doing, errno)
+}
+
+impl Neighbour {
+    fn new(path: &Path, config: &Config) -> Result<Self, Error> {
+        let mut settings = Settings::from_environment();
+        if cfg!(test) {
+            settings.directory = path.with_file_name("table");
+        }
+        settings.segment = path.to_owned();
+        settings.config = config.clone();
+        settings.tokens = false;
+        let node = Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {});
+        let (node, ()) = node.map_err(|refused| Error::Refused(refused.message.leak()))?;
+        Ok(Self { node, path: path.to_owned(), pid: sys::pid() })
+    }
+
+    /// Joins the segment again, where it was left.
+    fn come_back(&self, config: &Config) -> Result<(), Error> {
+        if self.node.is_away() {
+            Segment::open_or_create(&self.path, config)?.close();
+            self.node.rejoin(true)?;
+        }
+        Ok(())
+    }
+
+    fn hold(&'static self) -> Result<Hold, Error> {
+        let joined = self.node.joined();
+        if !joined.fifos || joined.wake_dir() < 0 {
+            return Err(Error::Refused(
+                "nobody can be woken in this segment; in a virtual machine install the driver \
+                 ginnel.ko, else see whether the directory SEGMENT.wake is this user's",
+            ));
+        }
+        let lives = open_lives(joined.wake_dir(), LIVES).map_err(system(LIST))?;
+        Ok(Hold { neighbour: self, joined, lives: Fd(sys::move_high(lives.take())) })
+    }
+
+    /// Is its segment what the path names, still?
+    fn is_named(&self) -> bool {
+        let joined = self.node.joined();
+        if joined.place.is_some() {
+            return !joined.segment.is_gone();
+        }
+        open::open(&self.path).is_ok_and(|(fd, _)| joined.segment.is_in(fd.0))
+    }
+}
+
+impl Hold {
+    /// Joins the segment at `path`; a file is made where there is none.
+    pub fn join(path: &Path, config: &Config) -> Result<Self, Error> {
+        if join::is_socket(path) {
+            return Err(Error::Refused(
+                "a process of the host has no way yet into a segment that ginneld serves; between \
+                 virtual machines name the device, beside them a file",
+            ));
+        }
+        let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = sys::pid();
+        let is_it = |neighbour: &Neighbour| neighbour.path == path && neighbour.pid == pid;
+        let place = all.iter().position(|&(it, ends)| is_it(it) && ends > 0 && it.is_named());
+        let place =
+            match place.or_else(|| all.iter().position(|&(it, ends)| is_it(it) && ends == 0)) {
+                Some(place) => place,
+                None => {
+                    all.push((Box::leak(Box::new(Neighbour::new(path, config)?)), 0));
+                    all.len() - 1
+                }
+            };
+        let (neighbour, ends) = &mut all[place];
+        let neighbour: &'static Neighbour = neighbour;
+        let held = neighbour.come_back(config).and_then(|()| neighbour.hold());
+        if held.is_ok() {
+            *ends += 1;
+        } else if *ends == 0 {
+            neighbour.node.leave(0);
+        }
+        held
+    }
+
+    /// Gives the hold up; with a process's last one goes what it has of the segment.
+    pub fn leave(self) {
+        let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = |(it, _): &&mut (&'static Neighbour, usize)| std::ptr::eq(*it, self.neighbour);
+        if let Some((neighbour, ends)) = all.iter_mut().find(own) {
+            *ends -= 1;
+            if *ends == 0 {
+                neighbour.node.leave(0);
+            }
+        }
+    }
+
+    #[inline]
+    pub fn segment(&self) -> &'static Segment {
+        &self.joined.segment
+    }
+
+    pub fn member(&self) -> u16 {
+        self.joined.member
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.neighbour.path
+    }
+
+    /// Is the segment a file, which goes with the last endpoint, and no machine's device?
+    pub fn is_file(&self) -> bool {
+        self.joined.place.is_none()
+    }
+
+    /// Are processes of that member on this kernel, with their locks where this one has its own?
+    pub fn is_beside(&self, member: u16) -> bool {
+        member == self.member() || self.neighbour.node.member_is_beside(member)
+    }
+
+    /// Does an endpoint live whose page this is?
+    pub fn lives(&self, head: Head) -> bool {
+        let member = head.owner().member;
+        if self.is_beside(member) {
+            // Where it cannot be asked, it is taken to be there.
+            return sys::byte_is_shared(self.lives.0, head.page().into()).unwrap_or(true);
+        }
+        self.neighbour.node.member_lives(member)
+    }
+
+    /// Does any process of another member live? Unknown counts as yes.
+    pub fn member_lives(&self, member: u16) -> bool {
+        self.neighbour.node.member_lives(member)
+    }
+
+    fn open_lives(&self) -> Result<Fd, Error> {
+        open_lives(self.joined.wake_dir(), LIVES).map_err(system(LIST))
+    }
+
+    /// A lock by which others know that the endpoint of this page lives.
+    pub fn live(&self, page: u32) -> Result<LifeLock, Error> {
+        LifeLock::new(self.open_lives()?, page.into()).map_err(system("lock an endpoint's byte"))
+    }
+
+    /// Waits for the lock of the whole file, for `patience` milliseconds at most. `None`: the segment was removed.
+    pub fn guard(&self, patience: u64) -> Result<Option<Guard>, Error> {
+        let fd = self.open_lives()?;
+        let until = sys::monotonic_ns() + patience * 1_000_000;
+        while let Err(errno) = sys::flock(fd.0, libc::LOCK_EX | libc::LOCK_NB) {
+            if errno != libc::EWOULDBLOCK {
+                return Err(Error::System("lock the segment", errno));
+            }
+            if sys::monotonic_ns() > until {
+                return Err(Error::System(
+                    "wait for another process that makes or frees endpoints",
+                    libc::ETIMEDOUT,
+                ));
+            }
+            sys::sleep_ms(1);
+        }
+        let named = sys::fstat(fd.0).is_ok_and(|stat| stat.st_nlink > 0);
+        Ok((named && self.neighbour.is_named()).then_some(Guard(fd)))
+    }
+
+    pub fn waiter(&self) -> Result<Waiter, Error> {
+        Ok(Waiter::new(&self.neighbour.node)?)
+    }
+
+    pub fn retire(&self, waiter: Waiter) {
+        waiter.retire(&self.neighbour.node);
+    }
+
+    /// Wakes whoever waits with this page, a peer's number.
+    pub fn ring(&self, page: u32) {
+        let _ = self.neighbour.node.ring(page, 0);
+    }
+
+    /// Frees waiters of the dead, and gives back the entries of processes and members that are
+    /// gone. Their endpoints are freed before.
+    pub fn reclaim(&self) {
+        let mut look = Look::begin(&self.neighbour.node, Reach::All);
+        look.pages(&mut [(Use::Endpoint, &mut |_, _| None)]);
+        look.end(&());
+    }
+}

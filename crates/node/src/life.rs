@@ -1,0 +1,73 @@
+//! That something of a process lives: a lock on one byte of a file in the segment's directory of
+//! wake-ups, which the kernel takes from a process that ends, however it ends. It tells across pid
+//! namespaces, too.
+
+use ginnel_region::PAGE;
+use ginnel_region::sys::{self, Fd};
+use std::ffi::CStr;
+
+/// Opens the file `name` of locks in the directory `dir`, and makes it where it is missing. Who may
+/// use the segment may ask who lives, also those whom it was opened to since.
+///
+/// # Errors
+/// The `errno`.
+pub fn open_lives(dir: i32, name: &CStr) -> sys::Result<Fd> {
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let open = |more| sys::openat(dir, name, flags | more, 0o600).map(Fd);
+    let made = || open(libc::O_CREAT | libc::O_EXCL);
+    let fd = open(0).or_else(|_| made()).or_else(|_| open(0))?;
+    let mode = sys::fstat(dir).map_or(0o600, |stat| stat.st_mode & 0o444 | 0o600);
+    let is_narrow =
+        |stat: libc::stat| stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o777 != mode;
+    if sys::fstat(fd.0).is_ok_and(is_narrow) {
+        let _ = sys::fchmod(fd.0, mode);
+    }
+    Ok(fd)
+}
+
+/// A byte's lock, kept by a map of the file: a child of fork does not get it, and exec ends it.
+#[derive(Debug)]
+pub struct LifeLock {
+    at: *mut u8,
+}
+
+// SAFETY: the map is never looked into.
+unsafe impl Send for LifeLock {}
+// SAFETY: as above.
+unsafe impl Sync for LifeLock {}
+
+impl LifeLock {
+    /// Locks a byte through `fd`, an open file of nobody else's, which is closed.
+    ///
+    /// # Errors
+    /// The `errno`.
+    pub fn new(fd: Fd, byte: u64) -> sys::Result<Self> {
+        let at = sys::map_shared(fd.0, PAGE as usize, false)?;
+        let lock = Self { at };
+        sys::keep_from_children(at, PAGE as usize)?;
+        sys::share_byte(fd.0, byte)?;
+        Ok(lock)
+    }
+
+    /// Whether a child of fork gets it, too: then it lasts for as long as either.
+    ///
+    /// # Errors
+    /// The `errno`.
+    pub fn share(&self, with_children: bool) -> sys::Result<()> {
+        let share = if with_children { sys::give_to_children } else { sys::keep_from_children };
+        share(self.at, PAGE as usize)
+    }
+
+    /// In a child that got it: gives the child's part of it up.
+    pub fn leave_to_parent(&self) {
+        // SAFETY: nobody looks into the map.
+        unsafe { sys::unmap(self.at, PAGE as usize) };
+    }
+}
+
+impl Drop for LifeLock {
+    fn drop(&mut self) {
+        // SAFETY: nobody looks into the map.
+        unsafe { sys::unmap(self.at, PAGE as usize) };
+    }
+}

@@ -1,0 +1,153 @@
+//! MPI between machines: libfabric's own program over the provider, and Debian's MPICH over the UCX
+//! transport, through the machines' device.
+
+use crate::common::{Lab, program_by, wait};
+use ginnel_guest::agent::Pending;
+use ginnel_guest::{built, machine};
+use ginnel_region::Use;
+use std::path::Path;
+use std::time::Duration;
+
+/// A rank has a ring of 256 KiB for each other one, and windows lie there, too.
+const SEGMENT: &str = "[segment.t]\nsize = \"128M\"\nslots = 4\nvectors = 3\n";
+/// As long as a check of every message takes under emulation, on a busy machine.
+const LONG: Duration = Duration::from_secs(300);
+
+fn is_installed(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|name| ginnel_guest::initramfs::find(name).is_none());
+    if let Some(name) = missing {
+        println!("skipped: {name} is not installed (scripts/install-deps.sh mpi)");
+    }
+    missing.is_none()
+}
+
+/// Two machines with these programs and libraries of the host.
+fn machines(programs: &[&str], libraries: &[&str]) -> Lab {
+    let paths: Vec<String> = libraries
+        .iter()
+        .map(|name| built(name).expect("the release build").display().to_string())
+        .collect();
+    let all: Vec<&str> = programs.iter().copied().chain(paths.iter().map(String::as_str)).collect();
+    let lab = Lab::in_segments(SEGMENT, &["t", "t"], true, &all);
+    for (guest, name) in
+        lab.guests.iter().flat_map(|guest| libraries.iter().map(move |it| (guest, it)))
+    {
+        guest.sh(&format!("mv /usr/bin/{name} /usr/lib/ginnel/"));
+    }
+    lab
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn libfabric_joins_two_machines() {
+    let _alone = machine::alone();
+    if !is_installed(&["fi_pingpong"]) {
+        return;
+    }
+    let lab = machines(&["fi_pingpong"], &["libginnel-fi.so"]);
+    let [one, two] = &lab.guests[..] else { unreachable!("two were booted") };
+    let run = "export GINNEL_FABRIC=/dev/ginnel0 FI_PROVIDER_PATH=/usr/lib/ginnel
+        exec fi_pingpong -p ginnel -e rdm -I 200 -S all -c";
+    let server = one.start(run, LONG).expect("started");
+    let client = two.start(&format!("sleep 1; {run} 10.77.0.1"), LONG).expect("started");
+    let said = [client, server].map(|end| end.finish().expect("ended"));
+    for end in &said {
+        assert!(end.status == 0 && end.out.contains("1m"), "{said:#?}");
+    }
+    assert!(two.sh("ls /dev/shm").trim().starts_with("ginnel-"), "no segment of its own");
+    lab.assert_healthy();
+}
+
+/// Groups of pages that endpoints have in the segment, as the host sees it.
+fn groups(lab: &Lab) -> usize {
+    let segment = ginnel_node::join::look(&lab.daemon.host_socket("t")).expect("ginneld's");
+    let heads = segment.heads_within_reach().filter(|head| head.owner().kind == Use::Endpoint);
+    let groups = heads.count();
+    segment.close();
+    groups
+}
+
+/// A job of MPICH's with a rank in each machine. The launcher says how its proxies are to be
+/// started: there is no remote shell in the machines.
+struct Job {
+    launcher: Pending,
+    proxies: [Pending; 2],
+}
+
+impl Job {
+    fn start(lab: &Lab, what: &str) -> Self {
+        let [one, two] = &lab.guests[..] else { unreachable!("two were booted") };
+        let run = format!(
+            "rm -f said; export GINNEL_FABRIC=/dev/ginnel0
+             exec ginnel mpirun --over ucx --launcher mpirun.mpich -launcher manual -iface eth0 \
+             -hosts 10.77.0.1,10.77.0.2 -n 2 /usr/bin/mpi {what} >said 2>&1"
+        );
+        let launcher = one.start(&run, LONG).expect("started");
+        let proxies = wait("the launcher's word", || {
+            let said = one.sh("cat said 2>/dev/null || true");
+            let proxies = said.lines().filter_map(|line| line.strip_prefix("HYDRA_LAUNCH: "));
+            <[String; 2]>::try_from(proxies.map(str::to_owned).collect::<Vec<_>>()).ok()
+        });
+        let mut guests = [one, two].into_iter();
+        let proxies = proxies.map(|proxy| {
+            let guest = guests.next().expect("one for each");
+            guest.start(&format!("exec {proxy}"), LONG).expect("started")
+        });
+        Self { launcher, proxies }
+    }
+
+    /// What the launcher and the ranks said, and whether the launcher was content.
+    fn finish(self, lab: &Lab) -> (String, bool) {
+        let ended = self.launcher.finish().expect("ended");
+        let proxies = self.proxies.map(Pending::finish);
+        let said = lab.guests[0].sh("cat said");
+        (format!("{said}{proxies:?}"), ended.status == 0)
+    }
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn mpich_joins_two_machines_and_outlives_a_rank_and_a_machine() {
+    let _alone = machine::alone();
+    if !is_installed(&["mpirun.mpich", "mpicc.mpich", "hydra_pmi_proxy"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs/mpi/mpi.c");
+    let program = directory.path().join("mpi");
+    program_by("mpicc.mpich", &source, &program);
+    let program = program.to_str().expect("UTF-8");
+    let mut lab = machines(&["mpirun.mpich", "hydra_pmi_proxy", program], &["libuct_ginnel.so"]);
+    for what in ["check", "oneside"] {
+        let (said, content) = Job::start(&lab, what).finish(&lab);
+        assert!(content && said.contains("all well"), "{what}: {said}");
+        assert_eq!(groups(&lab), 0, "{what}: it is all given back");
+    }
+
+    // A rank that is killed ends its job, and nothing of it stays.
+    let ready = |lab: &Lab| {
+        wait("all ranks", || lab.guests[0].sh("cat said").contains("ready ").then_some(()));
+    };
+    let job = Job::start(&lab, "wait");
+    ready(&lab);
+    assert!(groups(&lab) >= 4, "two endpoints, and a ring each way");
+    lab.guests[1].sh("killall -9 mpi");
+    let (said, content) = job.finish(&lab);
+    assert!(!content, "{said}");
+    let clean =
+        "GINNEL_FABRIC=/dev/ginnel0 ginnel mpirun --over ucx --launcher mpirun.mpich -n 1 true";
+    lab.guests[1].sh(clean);
+    assert_eq!(groups(&lab), 0, "of a rank that was killed");
+
+    // A machine that dies takes its ranks' memory with it.
+    let job = Job::start(&lab, "wait");
+    ready(&lab);
+    lab.guests[1].kill();
+    lab.guests[0].sh("killall -9 mpirun.mpich hydra_pmi_proxy mpi; true");
+    let _ended = job.launcher.finish();
+    wait("what a dead machine had", || {
+        lab.guests[0].sh(clean);
+        (groups(&lab) == 0).then_some(())
+    });
+    lab.guests[0].assert_healthy();
+}
