@@ -54,6 +54,7 @@ impl Neighbour {
             settings.directory = path.with_file_name("table");
         }
         settings.segment = path.to_owned();
+        settings.found = false;
         settings.config = config.clone();
         settings.tokens = false;
         let node = Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {});

@@ -42,13 +42,7 @@ pub fn program_of_one_kernel(directory: &Path, name: &str) -> Vec<u8> {
 
 fn compiled(directory: &Path, name: &str, source: &Path) -> Vec<u8> {
     let to = directory.join(name);
-    program_by("cc", source, &to);
-    std::fs::read(&to).expect("compiled")
-}
-
-/// Compiles a program of the tests' by a compiler for C.
-pub fn program_by(compiler: &str, source: &Path, to: &Path) {
-    let mut compiler = Command::new(compiler);
+    let mut compiler = Command::new("cc");
     compiler.args([
         "-D_GNU_SOURCE",
         "-O1",
@@ -65,9 +59,10 @@ pub fn program_by(compiler: &str, source: &Path, to: &Path) {
         .arg("-I")
         .arg(here.join("../tests/programs/include"))
         .arg("-o")
-        .arg(to)
+        .arg(&to)
         .arg(source);
-    assert!(compiler.status().expect("a compiler").success(), "{}", source.display());
+    assert!(compiler.status().expect("cc").success(), "{} does not compile", source.display());
+    std::fs::read(&to).expect("compiled")
 }
 
 /// The configuration of a segment.
