@@ -1,5 +1,5 @@
 //! MPI between machines: libfabric's own program over the provider, and Debian's MPICH over the UCX
-//! transport, through the machines' device.
+//! transport, through the machines' device. A process of the host takes part by the daemon's socket.
 
 use crate::common::{Lab, wait};
 use ginnel_guest::agent::Pending;
@@ -47,15 +47,37 @@ fn libfabric_joins_two_machines() {
     }
     let lab = machines(&["fi_pingpong"], &["libginnel-fi.so"]);
     let [one, two] = &lab.guests[..] else { unreachable!("two were booted") };
-    let run = "export GINNEL_FABRIC=/dev/ginnel0 FI_PROVIDER_PATH=/usr/lib/ginnel
-        exec fi_pingpong -p ginnel -e rdm -I 200 -S all -c";
-    let server = one.start(run, LONG).expect("started");
-    let client = two.start(&format!("sleep 1; {run} 10.77.0.1"), LONG).expect("started");
-    let said = [client, server].map(|end| end.finish().expect("ended"));
+    let run = |segment: &str, folder: &str, to: &str| {
+        format!(
+            "export GINNEL_FABRIC={segment} FI_PROVIDER_PATH={folder}
+             exec fi_pingpong -p ginnel -e rdm -I 200 -S all -c {to}"
+        )
+    };
+    let in_guest = |to| run("/dev/ginnel0", "/usr/lib/ginnel", to);
+    let server = || one.start(&in_guest(""), LONG).expect("started");
+    let listening = || one.sh("until netstat -tln | grep -q :47592; do sleep 0.1; done");
+    let running = server();
+    listening();
+    let client = two.start(&in_guest("10.77.0.1"), LONG).expect("started");
+    let said = [client, running].map(|end| end.finish().expect("ended"));
     for end in &said {
         assert!(end.status == 0 && end.out.contains("1m"), "{said:#?}");
     }
-    assert!(two.sh("ls /dev/shm").trim().starts_with("ginnel-"), "no segment of its own");
+    assert_eq!(groups(&lab), 0, "it is all given back");
+
+    // A process of the host, by the daemon's socket.
+    if let Some(host) = lab.host() {
+        let socket = lab.daemon.host_socket("t").display().to_string();
+        let library = built("libginnel-fi.so").expect("the release build");
+        let folder = library.parent().expect("a folder").display().to_string();
+        let running = server();
+        listening();
+        let said = host.start(&run(&socket, &folder, "10.77.0.1")).expect("started").finish(LONG);
+        let said = said.expect("well");
+        assert!(said.contains("1m"), "{said}");
+        running.finish().expect("ended").good().expect("well");
+        assert_eq!(groups(&lab), 0, "it is all given back");
+    }
     lab.assert_healthy();
 }
 
@@ -79,10 +101,11 @@ impl Job {
     fn start(lab: &Lab, what: &str) -> Self {
         let [one, two] = &lab.guests[..] else { unreachable!("two were booted") };
         let run = format!(
-            "rm -f said; export GINNEL_FABRIC=/dev/ginnel0
+            "export GINNEL_FABRIC=/dev/ginnel0
              exec ginnel mpirun --over ucx --launcher mpirun.mpich -launcher manual -iface eth0 \
              -hosts 10.77.0.1,10.77.0.2 -n 2 /usr/bin/mpi {what} >said 2>&1"
         );
+        one.sh("rm -f said");
         let launcher = one.start(&run, LONG).expect("started");
         let proxies = wait("the launcher's word", || {
             let said = one.sh("cat said 2>/dev/null || true");

@@ -65,7 +65,9 @@ impl Neighbour {
     /// Joins the segment again, where it was left.
     fn come_back(&self, config: &Config) -> Result<(), Error> {
         if self.node.is_away() {
-            Segment::open_or_create(&self.path, config)?.close();
+            if !join::is_socket(&self.path) {
+                Segment::open_or_create(&self.path, config)?.close();
+            }
             self.node.rejoin(true)?;
         }
         Ok(())
@@ -94,14 +96,9 @@ impl Neighbour {
 }
 
 impl Hold {
-    /// Joins the segment at `path`; a file is made where there is none.
+    /// Joins the segment at `path`: a file, which is made where there is none, a machine's device,
+    /// or a socket of `ginneld`.
     pub fn join(path: &Path, config: &Config) -> Result<Self, Error> {
-        if join::is_socket(path) {
-            return Err(Error::Refused(
-                "a process of the host has no way yet into a segment that ginneld serves; between \
-                 virtual machines name the device, beside them a file",
-            ));
-        }
         let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = sys::pid();
         let is_it = |neighbour: &Neighbour| neighbour.path == path && neighbour.pid == pid;
@@ -150,7 +147,7 @@ impl Hold {
         &self.neighbour.path
     }
 
-    /// Is the segment a file, which goes with the last endpoint, and no machine's device?
+    /// Is the segment a file, which goes with the last endpoint, and not shared with machines?
     pub fn is_file(&self) -> bool {
         self.joined.place.is_none()
     }
@@ -202,6 +199,11 @@ impl Hold {
         }
         let named = sys::fstat(fd.0).is_ok_and(|stat| stat.st_nlink > 0);
         Ok((named && self.neighbour.is_named()).then_some(Guard(fd)))
+    }
+
+    /// Where the daemon rings for machines, on a host where it serves the segment.
+    pub fn relayed(&self) -> Option<i32> {
+        self.joined.bells.as_ref().map(|bells| bells.own()).filter(|&fd| fd >= 0)
     }
 
     pub fn waiter(&self) -> Result<Waiter, Error> {

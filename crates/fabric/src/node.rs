@@ -8,6 +8,7 @@
 //! Those of another machine are as alive as any process there that has endpoints.
 
 mod dead;
+mod ear;
 mod place;
 
 use crate::Error;
@@ -19,7 +20,8 @@ pub use crate::neighbour::Guard;
 use crate::neighbour::Hold;
 pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
-use ginnel_node::{LifeLock, Waiter};
+use ear::Ear;
+use ginnel_node::LifeLock;
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use, sys};
 pub use place::{NAME, default_path, join_default};
 use std::collections::HashSet;
@@ -42,7 +44,7 @@ struct Own {
     head: Head,
     table: u64,
     life: LifeLock,
-    waiter: Waiter,
+    ear: Ear,
 }
 
 impl Node {
@@ -96,7 +98,7 @@ impl Node {
     /// The descriptor that becomes readable when this endpoint is woken.
     #[must_use]
     pub fn fifo(&self) -> i32 {
-        self.own.waiter.fifo()
+        self.own.ear.fd()
     }
 
     /// How many endpoints there are, this one among them.
@@ -132,7 +134,7 @@ impl Node {
     #[cfg(test)]
     pub(crate) fn die(self) {
         drop(self.own.life);
-        self.hold.retire(self.own.waiter);
+        self.hold.retire(self.own.ear.waiter());
         self.hold.leave();
     }
 
@@ -189,7 +191,7 @@ impl Node {
     /// About to sleep: whoever has news from here on wakes this endpoint. The caller looks at
     /// everything it waits for again after this.
     pub fn sleeping(&self) {
-        self.own.waiter.sleeping(self.segment());
+        self.own.ear.sleeping(self.segment());
         // Release: whoever sees this word rings the waiter, and is to find it asleep.
         word(self.segment(), self.own.id.page(), ASLEEP).store(1, Ordering::Release);
         // Pairs with the fence in `wake`: either it sees that this endpoint sleeps, or this one its
@@ -200,11 +202,7 @@ impl Node {
     /// Awake again; takes what it was rung with.
     pub fn awake(&self) {
         word(self.segment(), self.own.id.page(), ASLEEP).store(0, Ordering::Release);
-        self.own.waiter.awake(self.segment(), true);
-        self.own.waiter.take(self.segment(), |_| {});
-        // Also where nobody is known to have rung: whoever found this endpoint asleep the last time
-        // may have been late, and what is left of that would end every sleep from now on.
-        self.own.waiter.empty();
+        self.own.ear.awake(self.segment());
     }
 
     /// Wakes this endpoint itself, where another of its threads sleeps.
@@ -239,7 +237,7 @@ impl Node {
         if guard.is_ok() {
             pair::release_all(segment, own.id);
         }
-        hold.retire(own.waiter);
+        hold.retire(own.ear.waiter());
         drop(own.life);
         if let Ok(guard) = guard {
             if let Some(head) = segment.take(own.head) {
@@ -269,6 +267,10 @@ fn present(_guard: &Guard, hold: &Hold) -> Result<Own, Error> {
     (table.page..table.page + table.pages).for_each(|page| segment.clear(page));
     let life = hold.live(page).map_err(free)?;
     let waiter = hold.waiter().map_err(free)?;
+    let ear = Ear::new(waiter, hold.relayed()).map_err(|error| {
+        hold.retire(waiter);
+        free(error)
+    })?;
     let nonce = (sys::random_u64() & 0xffff_ffff).max(1);
     word(segment, page, NONCE).store(nonce, Ordering::Relaxed);
     word(segment, page, WAITER).store(waiter.page().into(), Ordering::Relaxed);
@@ -278,7 +280,7 @@ fn present(_guard: &Guard, hold: &Hold) -> Result<Own, Error> {
     word(segment, page, 0).store(ENDPOINT, Ordering::Release);
     let id = EndpointId(u64::from(page) << 32 | nonce);
     match segment.settle(head) {
-        Some(head) => Ok(Own { id, head, table: table.offset(), life, waiter }),
+        Some(head) => Ok(Own { id, head, table: table.offset(), life, ear }),
         None => {
             hold.retire(waiter);
             Err(Error::System(
