@@ -21,6 +21,12 @@ const LIVES: &std::ffi::CStr = c"endpoints";
 /// What is done with it.
 const LIST: &str = "open the list of endpoints beside the segment";
 
+/// Why nobody can be woken; or the directory was removed just when it was to be opened.
+pub(crate) const UNREACHABLE: Error = Error::Refused(
+    "nobody can be woken in this segment; in a virtual machine install the driver ginnel.ko, else \
+     see whether the directory SEGMENT.wake is this user's",
+);
+
 /// The segments of this process's endpoints, each with how many it has there.
 static JOINED: Mutex<Vec<(&'static Neighbour, usize)>> = Mutex::new(Vec::new());
 
@@ -64,25 +70,38 @@ impl Neighbour {
 
     /// Joins the segment again, where it was left.
     fn come_back(&self, config: &Config) -> Result<(), Error> {
-        if self.node.is_away() {
-            if !join::is_socket(&self.path) {
-                Segment::open_or_create(&self.path, config)?.close();
-            }
-            self.node.rejoin(true)?;
+        if !self.node.is_away() {
+            return Ok(());
         }
-        Ok(())
+        // Another process may remove the file, with its last endpoint, between the two steps.
+        for _ in 0..100 {
+            let made = || match join::is_socket(&self.path) {
+                true => Ok(()),
+                false => Segment::open_or_create(&self.path, config).map(Segment::close),
+            };
+            match made().and_then(|()| self.node.rejoin(true)) {
+                Err(ginnel_region::Error::System { errno: libc::ENOENT, .. }) => {}
+                joined => return Ok(joined?),
+            }
+        }
+        Err(Error::System("join a segment that is made and removed all the time", libc::EBUSY))
     }
 
+    /// [`Error::Again`]: the segment was removed meanwhile.
     fn hold(&'static self) -> Result<Hold, Error> {
         let joined = self.node.joined();
         if !joined.fifos || joined.wake_dir() < 0 {
-            return Err(Error::Refused(
-                "nobody can be woken in this segment; in a virtual machine install the driver \
-                 ginnel.ko, else see whether the directory SEGMENT.wake is this user's",
-            ));
+            return Err(UNREACHABLE);
         }
-        let lives = open_lives(joined.wake_dir(), LIVES).map_err(system(LIST))?;
+        let opened = open_lives(joined.wake_dir(), LIVES).map_err(system(LIST));
+        let lives = opened.map_err(|error| if self.is_there() { error } else { Error::Again })?;
         Ok(Hold { neighbour: self, joined, lives: Fd(sys::move_high(lives.take())) })
+    }
+
+    /// Is its segment there, still, with what lies beside it?
+    fn is_there(&self) -> bool {
+        let wakes = sys::fstat(self.node.joined().wake_dir());
+        self.is_named() && wakes.is_ok_and(|stat| stat.st_nlink > 0)
     }
 
     /// Is its segment what the path names, still?
@@ -120,6 +139,11 @@ impl Hold {
             neighbour.node.leave(0);
         }
         held
+    }
+
+    /// Is the segment there, still?
+    pub fn is_there(&self) -> bool {
+        self.neighbour.is_there()
     }
 
     /// Gives the hold up; with a process's last one goes what it has of the segment.
@@ -198,7 +222,7 @@ impl Hold {
             sys::sleep_ms(1);
         }
         let named = sys::fstat(fd.0).is_ok_and(|stat| stat.st_nlink > 0);
-        Ok((named && self.neighbour.is_named()).then_some(Guard(fd)))
+        Ok((named && self.is_there()).then_some(Guard(fd)))
     }
 
     /// Where the daemon rings for machines, on a host where it serves the segment.

@@ -17,7 +17,7 @@ use crate::layout::endpoint::{
 };
 use crate::layout::{EndpointId, head_of, pair, word};
 pub use crate::neighbour::Guard;
-use crate::neighbour::Hold;
+use crate::neighbour::{Hold, UNREACHABLE};
 pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
 use ear::Ear;
@@ -54,27 +54,34 @@ impl Node {
     /// # Errors
     /// What stood against it.
     pub fn join(path: &Path, config: &Config) -> Result<Self, Error> {
+        let mut why =
+            Error::System("join a segment that is made and removed all the time", libc::EBUSY);
         // Another process may remove the file, with the last endpoint, between any two steps.
         for _ in 0..100 {
-            let hold = Hold::join(path, config)?;
-            let entered = match hold.guard(PATIENCE) {
-                Ok(Some(guard)) => {
-                    reclaim(&guard, &hold);
-                    present(&guard, &hold).map(Some)
-                }
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
-            };
-            match entered {
-                Ok(Some(own)) => return Ok(Self { hold, own }),
-                Ok(None) => hold.leave(),
-                Err(error) => {
-                    hold.leave();
-                    return Err(error);
-                }
+            match Self::try_join(path, config) {
+                Err(Error::Again) => {}
+                Err(UNREACHABLE) => why = UNREACHABLE,
+                done => return done,
             }
         }
-        Err(Error::System("join a segment that is made and removed all the time", libc::EBUSY))
+        Err(why)
+    }
+
+    fn try_join(path: &Path, config: &Config) -> Result<Self, Error> {
+        let hold = Hold::join(path, config)?;
+        let entered = hold.guard(PATIENCE).and_then(|guard| {
+            let guard = guard.ok_or(Error::Again)?;
+            reclaim(&guard, &hold);
+            present(&guard, &hold)
+        });
+        match entered {
+            Ok(own) => Ok(Self { hold, own }),
+            Err(error) => {
+                let is_there = hold.is_there();
+                hold.leave();
+                Err(if is_there { error } else { Error::Again })
+            }
+        }
     }
 
     /// This endpoint's name.

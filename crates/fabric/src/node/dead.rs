@@ -38,8 +38,10 @@ pub(super) fn remove_if_empty(_guard: &Guard, hold: &Hold) {
     if hold.is_file() && hold.segment().heads_within_reach().next().is_none() {
         let mut wakes = OsString::from(hold.path());
         wakes.push(".wake");
-        let _ = std::fs::remove_file(hold.path());
+        // The file last: whoever makes it anew finds nothing of the old one's, and whoever joined
+        // the old one meanwhile finds that it is gone.
         let _ = std::fs::remove_dir_all(wakes);
+        let _ = std::fs::remove_file(hold.path());
     }
 }
 
