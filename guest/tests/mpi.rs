@@ -50,7 +50,7 @@ fn libfabric_joins_two_machines() {
     let run = |segment: &str, folder: &str, to: &str| {
         format!(
             "export GINNEL_FABRIC={segment} FI_PROVIDER_PATH={folder}
-             exec fi_pingpong -p ginnel -e rdm -I 200 -S all -c {to}"
+             exec fi_pingpong -p ginnel -e rdm -I 20 -S all -c {to}"
         )
     };
     let in_guest = |to| run("/dev/ginnel0", "/usr/lib/ginnel", to);
