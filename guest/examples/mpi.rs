@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(200);
 /// UCX's test, bytes, messages by either way.
 const TESTS: [(&str, u32, [u32; 2]); 4] = [
     ("tag_lat", 8, [20_000, 300]),
-    ("put_lat", 8, [20_000, 300]),
+    ("ucp_put_lat", 8, [20_000, 300]),
     ("tag_bw", 65_536, [2000, 100]),
     ("tag_bw", 1 << 20, [200, 10]),
 ];
@@ -93,7 +93,7 @@ fn main() -> Result<()> {
             }
         }
     }
-    println!("{:<10} {:>8} {:>14} {:>14} {:>8}", "test", "bytes", WAYS[0].0, WAYS[1].0, "ratio");
+    println!("{:<12} {:>8} {:>14} {:>14} {:>8}", "test", "bytes", WAYS[0].0, WAYS[1].0, "ratio");
     for (at, (test, size, _)) in TESTS.iter().enumerate() {
         let is_time = test.ends_with("_lat");
         let of = |way| {
@@ -104,7 +104,7 @@ fn main() -> Result<()> {
         let ratio = if is_time { network / device } else { device / network };
         let unit = if is_time { "us" } else { "MB/s" };
         println!(
-            "{test:<10} {size:>8} {device:>9.2} {unit:>4} {network:>9.2} {unit:>4} {ratio:>8.1}"
+            "{test:<12} {size:>8} {device:>9.2} {unit:>4} {network:>9.2} {unit:>4} {ratio:>8.1}"
         );
     }
     Ok(())
