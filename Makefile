@@ -11,6 +11,7 @@
 #   make bench-peers   the same beside the kernel's sockmap, UCX, boost.interprocess and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-instructions   instructions of a message in the library, by valgrind: also on a busy machine
+#   make bench-mpi-guests  UCX's benchmark between two virtual machines
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
@@ -33,7 +34,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -132,6 +133,11 @@ bench-instructions: deps-bench
 bench-mpi: deps-mpi
 	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli
 	scripts/bench-mpi.sh $(BENCH_ARGS)
+
+# The same from guest to guest; BENCH_ARGS is the number of rounds.
+bench-mpi-guests: deps-test deps-mpi
+	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-ucx -p ginnel-cli -p ginnel-guest
+	$(CARGO) run --release -p ginnel-guest --example mpi -- $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test
