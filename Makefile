@@ -11,8 +11,8 @@
 #   make bench-peers   the same beside the kernel's sockmap, UCX, boost.interprocess and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-instructions   instructions of a message in the library, by valgrind: also on a busy machine
-#   make bench-mpi-guests  UCX's benchmark between two virtual machines
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
+#   make bench-mpi-guests  UCX's benchmark between two virtual machines
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
 #   make bench-cp      ginnel cp beside cp, tar over nc and rsync, as one table
