@@ -1,7 +1,9 @@
 //! mpi4py's own tests, of the release that Debian has, each file a job of two ranks: what passes
 //! over Open MPI's own shared memory is to pass over Ginnel.
 
-use crate::mpi::{OPEN_MPI, fabric, ucx};
+use crate::mpi::OPEN_MPI;
+use crate::mpi::fabric::fabric;
+use crate::mpi::ucx::ucx;
 use ginnel_tests::{Done, Stand, conformance, permit, skip};
 use std::path::Path;
 use std::process::Command;

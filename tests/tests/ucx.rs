@@ -1,7 +1,9 @@
 //! The UCX transport beside others: random MPI programs whose outcome must not depend on the way,
 //! what programs ask of UCX that MPI does not, and other people's tests.
 
-use crate::mpi::{Library, MPICH, OPEN_MPI, assert_nothing_is_left, fabric, program_of, ucx};
+use crate::mpi::fabric::fabric;
+use crate::mpi::ucx::ucx;
+use crate::mpi::{Library, MPICH, OPEN_MPI, assert_nothing_is_left, program_of};
 use ginnel_tests::{Done, Stand, build, permit, skip};
 use std::path::Path;
 use std::process::Command;
