@@ -22,6 +22,7 @@
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
 #   make test-kubernetes   the agent and its own tests, what helm makes of the chart, and pods beside a containerd of its own; as root
+#   make test-cluster  the chart on a cluster of one node, with Kubernetes' own programs (the first run builds them: half an hour); as root
 #   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
 #   make uninstall     takes that away again
 #   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages
@@ -34,7 +35,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -88,6 +89,9 @@ iceoryx2-python:
 # Everything in it is in namespaces of its own. The first run builds containerd and helm, some minutes.
 test-kubernetes: product
 	CARGO_TARGET_DIR=$(abspath $(TARGET)) kubernetes/test.sh
+
+test-cluster: product
+	CARGO="$(CARGO)" CARGO_TARGET_DIR=$(abspath $(TARGET)) kubernetes/cluster.sh
 
 product:
 	$(CARGO) build --release $(PRODUCT)

@@ -91,8 +91,10 @@ within() {
     trap leave EXIT
     mkdir "$work/root"
     prepare "$work"
-    work=$work parent=$parent timeout "$2" unshare --mount --net --uts --ipc --pid --fork --kill-child \
-        --mount-proc bash "$1" inside
+    # unshare(1) takes SIGTERM from nobody, and a first process of a pid namespace neither. In the
+    # foreground: who ends this ends that, too.
+    work=$work parent=$parent timeout --foreground --kill-after=5 "$2" unshare --mount --net --uts \
+        --ipc --pid --fork --kill-child --mount-proc bash "$1" inside
 }
 
 leave() {

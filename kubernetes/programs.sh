@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Builds the programs of others that the tests here need, from Go's modules, and fetches Debian's.
 #
-#   kubernetes/programs.sh      containerd with its shim, ctr, crictl, helm, runc, CNI's plugins
+#   kubernetes/programs.sh runtime     containerd with its shim, ctr, crictl, helm, runc, CNI's plugins
+#   kubernetes/programs.sh cluster     these, etcd and Kubernetes' own programs
 #
-# They lie in ~/.cache/ginnel-kubernetes/bin and stay there. Needs Go, and apt-get where runc and CNI's
-# plugins are not installed.
+# They lie in ~/.cache/ginnel-kubernetes/bin and stay there. Needs Go, and apt-get where runc, CNI's
+# plugins and etcd are not installed. Kubernetes is built one program after the other: at once they
+# would take more memory than small machines have.
 set -euo pipefail
 shopt -s inherit_errexit
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ginnel-kubernetes
 
 containerd=github.com/containerd/containerd/v2
+kubernetes=1.35.4
 
 # build MODULE@VERSION PACKAGE… builds those programs that the cache does not have.
 build() {
@@ -20,7 +23,7 @@ build() {
     ((${#wanted[@]})) || return 0
     draft=$(mktemp -d)
     echo "building ${wanted[*]##*/} ($1)"
-    if ! (cd "$draft" && go mod init wrapper && go get "$1" && build_each "$draft" "${wanted[@]}") >"$draft/log" 2>&1; then
+    if ! (cd "$draft" && go mod init wrapper && require "$1" && build_each "$draft" "${wanted[@]}") >"$draft/log" 2>&1; then
         tail -n 40 "$draft/log" >&2
         return 1
     fi
@@ -31,9 +34,31 @@ build_each() {
     local package name
     for package in "${@:2}"; do
         name=${package##*/}
-        CGO_ENABLED=0 go build -mod=mod -ldflags "-s -w" -o "$1/$name" "$package" &&
+        CGO_ENABLED=0 go build -mod=mod -ldflags "-s -w $(version_flags "$package")" -o "$1/$name" "$package" &&
             install -D "$1/$name" "$cache/bin/$name" && rm "$1/$name" || return 1
     done
+}
+
+# version_flags PACKAGE: only the linker tells Kubernetes' programs their version, by which they judge
+# each other, and by which helm judges them.
+version_flags() {
+    [[ $1 = k8s.io/kubernetes/* ]] || return 0
+    local minor=${kubernetes#1.}
+    echo "-X k8s.io/component-base/version.gitVersion=v$kubernetes" \
+        "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=${minor%.*}"
+}
+
+# require MODULE@VERSION. Kubernetes' module has its parts beside it in its repository ("staging"),
+# and asks for them as v0.0.0; the proxy has each as a module of its own.
+require() {
+    if [[ $1 = k8s.io/kubernetes@* ]]; then
+        local file part
+        file=$(go mod download -json "$1" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
+        for part in $(sed -n 's|^\s*\(k8s.io/[a-z-]*\) => ./staging.*|\1|p' "$file"); do
+            go mod edit -replace "$part=$part@v0.${kubernetes#1.}"
+        done
+    fi
+    go get "$1"
 }
 
 # debian PACKAGE unpacks one of Debian's into the cache.
@@ -42,14 +67,29 @@ debian() {
     local draft
     draft=$(mktemp -d)
     (cd "$draft" && apt-get -q download "$1" && dpkg -x "$1"_*.deb root) >"$draft/log" 2>&1 || { cat "$draft/log" >&2; return 1; }
-    mkdir -p "$cache"
+    mkdir -p "$cache/bin"
     mv "$draft/root" "$cache/$1"
     rm -rf "$draft"
 }
 
-build "$containerd@v2.4.2" "$containerd"/cmd/{containerd,containerd-shim-runc-v2,ctr}
-build sigs.k8s.io/cri-tools@v1.37.0 sigs.k8s.io/cri-tools/cmd/crictl
-build helm.sh/helm/v3@v3.22.0 helm.sh/helm/v3/cmd/helm
-# crun 1.8, Debian 12's, does not take this containerd's containers.
-command -v runc >/dev/null || { debian runc && ln -sf ../runc/usr/sbin/runc "$cache/bin/runc"; }
-[[ -d /usr/lib/cni ]] || debian containernetworking-plugins
+runtime() {
+    build "$containerd@v2.4.2" "$containerd"/cmd/{containerd,containerd-shim-runc-v2,ctr}
+    build sigs.k8s.io/cri-tools@v1.37.0 sigs.k8s.io/cri-tools/cmd/crictl
+    build helm.sh/helm/v3@v3.22.0 helm.sh/helm/v3/cmd/helm
+    # crun 1.8, Debian 12's, does not take this containerd's containers.
+    command -v runc >/dev/null || { debian runc && ln -sf ../runc/usr/sbin/runc "$cache/bin/runc"; }
+    [[ -d /usr/lib/cni ]] || debian containernetworking-plugins
+}
+
+cluster() {
+    local program=k8s.io/kubernetes/cmd
+    command -v etcd >/dev/null || { debian etcd-server && ln -sf ../etcd-server/usr/bin/etcd "$cache/bin/etcd"; }
+    build "k8s.io/kubernetes@v$kubernetes" \
+        "$program"/{kube-apiserver,kubectl,kubelet,kube-controller-manager,kube-scheduler,kube-proxy}
+}
+
+case ${1:-} in
+    runtime) runtime ;;
+    cluster) runtime && cluster ;;
+    *) echo "usage: kubernetes/programs.sh runtime|cluster" >&2; exit 2 ;;
+esac

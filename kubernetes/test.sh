@@ -14,7 +14,7 @@ shopt -s inherit_errexit
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
 prepare() {
-    "$here/programs.sh"
+    "$here/programs.sh" runtime
     (cd "$here/agent" && go vet . && go test . >"$1/unit.log" 2>&1) || { cat "$1/unit.log" >&2; return 1; }
     (cd "$here/agent" && CGO_ENABLED=0 go build -buildvcs=false -o "$1/ginnel-agent" .)
     "$here/chart.py" "$cache/bin/helm" "$1/ginnel-agent"
@@ -155,13 +155,16 @@ plain() {
     plain=$(pod plain '' sleep infinity)
     plain_at=$(address "${plain% *}")
     lacks "${plain#* }" || fail "a pod that does not ask has the library"
-    cri exec "${plain#* }" timeout 6 redis-benchmark -h "$1" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    cri exec "${plain#* }" timeout 20 redis-benchmark -h "$1" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
     local load=$!
-    sleep 3
+    until_true 15 asked_by "$2" "$plain_at"
     cri exec "$2" /usr/lib/ginnel/ginnel status --json | python3 "$here/ends.py" share "$plain_at" | tee "$work/plain.share"
     wait "$load" || true
     grep -q ' 0.0 % by ring no_peer$' "$work/plain.share" || fail "who does not ask is carried, or nothing says why not"
 }
+
+# asked_by CONTAINER ADDRESS: it has exchanged something with ADDRESS.
+asked_by() { cri exec "$1" /usr/lib/ginnel/ginnel status --json | python3 "$here/ends.py" share "$2" | grep -qv ': 0 bytes'; }
 
 # start_agent NAME PORT starts an agent; $agent is its process.
 start_agent() {

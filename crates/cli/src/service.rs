@@ -6,7 +6,7 @@
 
 mod dropin;
 mod sandbox;
-mod systemd;
+pub mod systemd;
 
 use crate::args::service::{Disable, Enable, ServiceCommand, Status};
 use crate::status::{json, print};

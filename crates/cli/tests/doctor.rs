@@ -195,11 +195,7 @@ fn the_daemon() {
     let (config, listeners) = daemon(&place, 2);
     drop(listeners);
     let look = || examine(&place, "", &[], &config);
-    only_wrong(
-        &look(),
-        "ginneld",
-        &["segment web", "nobody listens in", "systemctl start ginneld"],
-    );
+    only_wrong(&look(), "ginneld", &["segment web", "nobody listens in", "start it ("]);
     let _one = {
         let socket = place.path("run/web/1.sock");
         fs::remove_file(&socket).expect("there");
@@ -210,6 +206,55 @@ fn the_daemon() {
     only_wrong(&look(), "ginneld", &["not running: there is no", "start it"]);
     fs::write(&config, "[segment.web]\nsize = 5\n").expect("written");
     only_wrong(&look(), "ginneld", &["ginneld.toml:2: segment.web.size: must be a power of two"]);
+}
+
+/// `ginnel doctor` with a /run of its own, in which a command makes what is to be there.
+fn examine_with_run(place: &Place, made: &str, arguments: &[&str]) -> Said {
+    let script = format!("mount -t tmpfs tmpfs /run && {made} && exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", crate::ginnel(), "doctor"]);
+    command.args(arguments).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("GINNEL_DIR", place.directory());
+    Said::of(command.output().expect("unshare runs"))
+}
+
+/// `systemctl` is named where systemd runs (sd_booted(3)), and only there.
+#[test]
+fn how_the_daemon_is_started() {
+    if !ginnel_tests::is_root() {
+        return ginnel_tests::skip("how_the_daemon_is_started", "mounting needs root");
+    }
+    let place = Place::new();
+    let (config, listeners) = daemon(&place, 2);
+    drop(listeners);
+    let booted = "mkdir -p /run/systemd/system";
+    let container = "mkdir /run/systemd";
+    let look = |made| examine_with_run(&place, made, &["--config", &config]);
+    only_wrong(&look(booted), "ginneld", &["nobody listens in", "(systemctl start ginneld)"]);
+    only_wrong(&look(container), "ginneld", &["nobody listens in", "(`ginneld`; ", "on its host"]);
+    assert!(!look(container).out.contains("systemctl"), "{:?}", look(container));
+    fs::remove_dir_all(place.path("run")).expect("removed");
+    only_wrong(&look(booted), "ginneld", &["not running", "(systemctl start ginneld)"]);
+    only_wrong(&look(container), "ginneld", &["not running", "(`ginneld`; ", "on its host"]);
+    assert!(!look(container).out.contains("systemctl"), "{:?}", look(container));
+}
+
+/// In a container that a broker serves, /run/ginnel holds the broker's socket alone: no daemon is
+/// missing there.
+#[test]
+fn a_brokers_directory_is_no_daemons() {
+    let what = "a_brokers_directory_is_no_daemons";
+    if !ginnel_tests::is_root() || Path::new("/etc/ginnel/ginneld.toml").exists() {
+        return ginnel_tests::skip(what, "it needs root, and no configuration of ginneld's");
+    }
+    let place = Place::new();
+    let broker = examine_with_run(&place, "mkdir -p /run/ginnel/broker", &[]);
+    assert_eq!(
+        line(&broker, "ginneld"),
+        "-     ginneld     not running: there is no /run/ginnel/default"
+    );
+    let ended = examine_with_run(&place, "mkdir -p /run/ginnel/default", &[]);
+    only_wrong(&ended, "ginneld", &["segment default: nobody listens in"]);
 }
 
 /// Programs that use io_uring are named.

@@ -2,6 +2,7 @@
 //! None of the sockets is joined: that would take a slot.
 
 use super::{Finding, allowed};
+use crate::service::systemd;
 use ginnel_host::config::{Config, DEFAULT_FILE};
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,11 +19,11 @@ pub fn checks(file: Option<&Path>) -> Vec<Finding> {
         }
     };
     let named = file.is_some() || Path::new(DEFAULT_FILE).exists();
-    if !config.run_dir.exists() {
-        let found = format!("not running: there is no {}", config.run_dir.display());
+    if let Some(missing) = missing(&config, named) {
+        let found = format!("not running: there is no {}", missing.display());
         // Where nothing was ever set up for virtual machines, nothing is missing.
         let finding = if named {
-            Finding::wrong(CHECK, found, "start it (systemctl start ginneld)")
+            Finding::wrong(CHECK, found, how_to_start())
         } else {
             Finding::none(CHECK, found)
         };
@@ -31,6 +32,27 @@ pub fn checks(file: Option<&Path>) -> Vec<Finding> {
     let heard = listening();
     let both = |name: &String| [Some(segment(&config, name, &heard)), door(&config, name, &heard)];
     config.segments.keys().flat_map(both).flatten().collect()
+}
+
+/// The directory by whose absence a daemon is known not to run here. A broker has its socket
+/// below `run_dir`, too, in containers as well: where nobody wrote a configuration, the directory
+/// without a segment's in it tells of no daemon.
+fn missing(config: &Config, named: bool) -> Option<PathBuf> {
+    if !config.run_dir.exists() {
+        return Some(config.run_dir.clone());
+    }
+    let places: Vec<PathBuf> =
+        config.segments.keys().map(|name| config.run_dir.join(name)).collect();
+    places.first().filter(|_| !named && !places.iter().any(|place| place.exists())).cloned()
+}
+
+/// In a container mostly no systemd runs, and `systemctl` does nothing.
+fn how_to_start() -> &'static str {
+    if systemd::runs() {
+        "start it (systemctl start ginneld)"
+    } else {
+        "start it (`ginneld`; of a container, on its host)"
+    }
 }
 
 /// Where programs of this host join.
@@ -93,7 +115,7 @@ fn segment(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Finding {
             Finding::wrong(
                 CHECK,
                 format!("segment {name}: nobody listens in {}", directory.display()),
-                "start it (systemctl start ginneld)",
+                how_to_start(),
             )
         };
     }

@@ -18,6 +18,11 @@ pub struct Manager {
     pub user: bool,
 }
 
+/// Whether systemd is this system's first process (sd_booted(3)).
+pub fn runs() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
 impl Manager {
     /// Where an administrator's (or this user's) drop-ins lie, until they are removed.
     pub fn directory(self) -> Result<PathBuf> {
@@ -36,9 +41,8 @@ impl Manager {
     /// systemd is not this system's first process (sd_booted(3)), as in most containers, and in a
     /// chroot, where `systemctl` ignores what it is asked: nobody reads drop-ins.
     pub fn must_run(self) -> Result<()> {
-        let runs = Path::new("/run/systemd/system").is_dir();
         ensure!(
-            runs,
+            runs(),
             "systemd does not run here, so it starts no service: `ginnel run -- PROGRAM` starts a program with the library"
         );
         Ok(())
