@@ -228,10 +228,13 @@ impl Link {
         }
     }
 
-    /// Says that this end is at work, where there is room to.
-    pub fn alive(&self) {
-        if let Ok(Some(loan)) = self.loan(Duration::ZERO) {
-            let _ = self.put(loan, 0, &Message::Alive);
+    /// Says that this end is at work, where there is room to. False: the other has died or left, or
+    /// a signal came, which the next message will tell.
+    pub fn alive(&self) -> bool {
+        match self.tx.loan_timeout(self.room(), Duration::ZERO) {
+            Ok(loan) => self.stopped().is_ok() && self.put(loan, 0, &Message::Alive).is_ok(),
+            Err(Error::TimedOut | Error::WouldBlock) => self.stopped().is_ok(),
+            Err(_) => false,
         }
     }
 
@@ -287,9 +290,9 @@ impl<'a> Packet<'a> {
         Self { link, loan, used: 0, records: Vec::new(), most }
     }
 
-    /// Tells the receiver that this takes its time.
-    pub fn alive(&self) {
-        self.link.alive();
+    /// Tells the receiver that this takes its time. False: it need not go on.
+    pub fn alive(&self) -> bool {
+        self.link.alive()
     }
 
     /// Bytes of data that it still takes.
