@@ -4,10 +4,9 @@
 use crate::failure::{Code, Failure, Result};
 use crate::limit::Limit;
 use crate::names;
-use crate::raw;
+use crate::raw::Bytes;
 use crate::wire::{self, MOST_META, Message, Record};
 use ginnel::{Error, Loan, Receiver, Sender};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,26 +39,10 @@ pub struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// Does the data have these bytes?
+    /// The data.
     #[must_use]
-    pub fn holds(&self, (pos, len): (u32, u32)) -> bool {
-        (pos as usize).checked_add(len as usize).is_some_and(|end| end <= self.payload)
-    }
-
-    /// Writes bytes of the data into a file.
-    ///
-    /// # Errors
-    /// The system's; `InvalidInput` where the range is not in the data.
-    pub fn write_to(
-        &self,
-        file: impl AsFd,
-        at: u64,
-        (pos, len): (u32, u32),
-    ) -> std::io::Result<()> {
-        if !self.holds((pos, len)) {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        raw::write_from(file, at, &self.data, pos as usize, len as usize)
+    pub fn bytes(&self) -> Bytes<'_> {
+        Bytes::of(&self.data, self.payload)
     }
 }
 
