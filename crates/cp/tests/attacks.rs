@@ -253,7 +253,8 @@ fn without_room(rounds: u64) {
         let place = Place::new();
         let files = 40;
         fs::create_dir_all(place.here("t/d")).expect("made");
-        let name = |file: u64| format!("t/{}f{file}", if file.is_multiple_of(2) { "d/" } else { "" });
+        let name =
+            |file: u64| format!("t/{}f{file}", if file.is_multiple_of(2) { "d/" } else { "" });
         let of = |file: u64, version: u64| bytes(version * 1000 + file, 1000 * (file as usize + 1));
         for file in 0..files {
             fs::write(place.here(&name(file)), of(file, 1)).expect("written");
