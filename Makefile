@@ -15,7 +15,7 @@
 #   make bench-mpi-guests  UCX's benchmark between two virtual machines
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
-#   make bench-cp      ginnel cp beside cp, tar over nc and rsync, as one table
+#   make bench-cp      ginnel cp beside cp, nc, rsync and scp, between namespaces (RECORD=FOLDER keeps it)
 #   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part), then YCSB (bench-ycsb)
 #   make bench-ycsb    memcached and ginnel-cache under YCSB's load, between namespaces (YCSB_ARGS=--help)
 #   make musl          the library for programs that use musl, beside the other (a part of make build)
@@ -106,7 +106,7 @@ bench: deps-bench
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- $(BENCH_ARGS)
 
 bench-cp:
-	$(CARGO) build --release -p ginnel-cli
+	$(CARGO) build --release -p ginnel-cli -p ginnel-bench
 	scripts/bench-cp.sh $(BENCH_ARGS)
 
 # Every server in it is its own, on loopback. GINNEL_DIR is a folder of its own, too.

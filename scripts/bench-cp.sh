@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # `ginnel cp` beside cp, nc, tar through nc, scp and rsync (local, and by its daemon), between two
-# network namespaces: one file of 1 GiB and 10,000 files of 4 KiB, to the server and back. The ways
-# are taken in turn in each round; prints the median of the rounds with the least and the greatest,
-# in milliseconds, and how many times longer a way takes than ginnel's, within rounds.
+# network namespaces: single files of several sizes and 10,000 files of 4 KiB, to the server and
+# back. The ways are taken in turn in each round. Prints the median of the rounds with the least and
+# the greatest, and how many times as long as `ginnel cp` a way takes, within rounds.
 #
-#   scripts/bench-cp.sh [ROUNDS] [DIR]     (5, in /dev/shm; after `cargo build --release -p ginnel-cli`)
+#   scripts/bench-cp.sh [ROUNDS] [DIR]     (5, in /dev/shm)
 #
-# SIZE (1024) is the large file in MiB, FILES (10000) how many small ones. Without root everything
-# goes over loopback. (9p and virtiofs are between a host and its virtual machines, and not here.) A
-# machine that does something else beside it measures that: compare within one run.
+# After `cargo build --release -p ginnel-cli -p ginnel-bench`. SIZES are the single files' in KiB
+# (4 64 1024 16384 262144 1048576), FILES (10000) is how many small ones there are. RECORD=FOLDER
+# keeps all samples there, with a chart. Without root everything goes over loopback. 9p and virtiofs
+# are between a host and its virtual machines: `ginnel-bench-copies guests` has those. A machine
+# that does something else beside it measures that: compare within one run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-rounds=${1:-5} size=${SIZE:-1024} files=${FILES:-10000}
-ginnel=$PWD/${CARGO_TARGET_DIR:-target}/release/ginnel
-[[ -x $ginnel ]] || { echo "$ginnel is missing: cargo build --release -p ginnel-cli" >&2; exit 1; }
+rounds=${1:-5} files=${FILES:-10000}
+read -ra sizes <<<"${SIZES:-4 64 1024 16384 262144 1048576}"
+release=$PWD/${CARGO_TARGET_DIR:-target}/release
+ginnel=$release/ginnel
+for program in "$ginnel" "$release/ginnel-bench-copies"; do
+    [[ -x $program ]] || { echo "$program is missing: cargo build --release -p ginnel-cli -p ginnel-bench" >&2; exit 1; }
+done
 work=$(mktemp -d -p "${2:-/dev/shm}")
 export GINNEL_DIR=$work/g
 unset GINNEL_SEGMENT
@@ -30,9 +36,16 @@ stop() {
 }
 trap stop EXIT
 
-head -c "${size}M" /dev/urandom >"$work/src/big"
-for i in $(seq 0 99); do mkdir -p "$work/src/many/d$i"; done
-head -c $((files * 4096)) /dev/urandom | (cd "$work/src/many" && split -b 4096 -a 5 -d - f &&
+# What is copied is named by its files' bytes and their number.
+whats=()
+for size in "${sizes[@]}"; do
+    head -c "${size}K" /dev/urandom >"$work/src/$((size * 1024))x1"
+    whats+=("$((size * 1024))x1")
+done
+many=4096x$files
+[[ $files -eq 0 ]] || whats+=("$many")
+for i in $(seq 0 99); do mkdir -p "$work/src/$many/d$i"; done
+head -c $((files * 4096)) /dev/urandom | (cd "$work/src/$many" && split -b 4096 -a 5 -d - f &&
     for file in f*; do mv "$file" "d$((10#${file#f} % 100))/"; done)
 
 if [[ $(id -u) -eq 0 ]] && ip netns add "ginnel-cp-$$-a" 2>/dev/null; then
@@ -90,55 +103,44 @@ from_nc() {  # the same from the server
     wait "$end"
 }
 
-copy() {  # way what: from src to root, or from root to out for the ways back
+copy() {  # way route what: from src to root, or from root to out for the way back
     local s=$work/src r=$work/root o=$work/out
-    case $1 in
-        'ginnel, there') "${here[@]}" "$ginnel" cp -a "$s/$2" bench:/ ;;
-        'ginnel, back') "${here[@]}" "$ginnel" cp -a "bench:/$2" "$o/" ;;
-        'cp') cp -r "$s/$2" "$r/" ;;
-        'rsync, local') rsync -a "$s/$2" "$r/" ;;
-        'rsync, there') "${here[@]}" rsync -a "$s/$2" "rsync://$address:$port/x/" ;;
-        'rsync, back') "${here[@]}" rsync -a "rsync://$address:$port/x/$2" "$o/" ;;
-        'nc, there') by_nc "$s" "$2" "$r" ;;
-        'nc, back') from_nc "$r" "$2" "$o" ;;
-        'scp, there') by_ssh "$s/$2" "server:$r/" ;;
-        'scp, back') by_ssh "server:$r/$2" "$o/" ;;
+    case $1,$2 in
+        'ginnel cp,there') "${here[@]}" "$ginnel" cp -a "$s/$3" bench:/ ;;
+        'ginnel cp,back') "${here[@]}" "$ginnel" cp -a "bench:/$3" "$o/" ;;
+        'cp,there') cp -r "$s/$3" "$r/" ;;
+        'cp,back') cp -r "$r/$3" "$o/" ;;
+        'rsync without a server,there') rsync -a "$s/$3" "$r/" ;;
+        'rsync without a server,back') rsync -a "$r/$3" "$o/" ;;
+        'rsync,there') "${here[@]}" rsync -a "$s/$3" "rsync://$address:$port/x/" ;;
+        'rsync,back') "${here[@]}" rsync -a "rsync://$address:$port/x/$3" "$o/" ;;
+        'nc,there') by_nc "$s" "$3" "$r" ;;
+        'nc,back') from_nc "$r" "$3" "$o" ;;
+        'scp,there') by_ssh "$s/$3" "server:$r/" ;;
+        'scp,back') by_ssh "server:$r/$3" "$o/" ;;
     esac
 }
 
-# Those there before those back: what these bring has come there first.
-ways=('ginnel, there' 'ginnel, back' cp)
-! command -v rsync >/dev/null || ways+=('rsync, local' 'rsync, there' 'rsync, back')
-! command -v nc >/dev/null || ways+=('nc, there' 'nc, back')
-[[ ! -s $work/key ]] || ways+=('scp, there' 'scp, back')
+ways=('ginnel cp' cp)
+! command -v rsync >/dev/null || ways+=('rsync without a server' rsync)
+! command -v nc >/dev/null || ways+=(nc)
+[[ ! -s $work/key ]] || ways+=(scp)
 for round in $(seq "$rounds"); do
-    for what in big many; do
-        for way in "${ways[@]}"; do
-            rm -rf "$work/out/$what"
-            case $way in *back) [[ -e $work/root/$what ]] || cp -a "$work/src/$what" "$work/root/" ;; *) rm -rf "$work/root/$what" ;; esac
-            from=$(date +%s%N)
-            copy "$way" "$what"
-            echo "$what|$way|$round|$((($(date +%s%N) - from) / 1000))" >>"$work/times"
-            case $way in *back) place=out ;; *) place=root ;; esac
-            diff -rq "$work/src/$what" "$work/$place/$what" >/dev/null || { echo "$way: $what differs" >&2; exit 1; }
+    for what in "${whats[@]}"; do
+        for route in there back; do
+            if [[ $route == there ]]; then place=root; else place=out; fi
+            for way in "${ways[@]}"; do
+                rm -rf "${work:?}/$place/$what"
+                from=$(date +%s%N)
+                copy "$way" "$route" "$what"
+                echo "$what|$way|$route|$round|$((($(date +%s%N) - from) / 1000))" >>"$work/times"
+                diff -rq "$work/src/$what" "$work/$place/$what" >/dev/null ||
+                    { echo "$what, $way, $route: differs" >&2; exit 1; }
+            done
+            # What came there is what goes back; what came back makes room.
+            [[ $route == there ]] || rm -rf "${work:?}/root/$what" "$work/out/$what"
         done
     done
     echo "round $round of $rounds" >&2
 done
-
-echo "$size MiB in one file (big), $files files of 4 KiB (many; nc carries a tar); median of $rounds rounds (least to greatest)"
-sort -t'|' -k1,1 -k2,2 -k4,4n "$work/times" | awk -F'|' '
-    function median(list, n, i, j, x) {
-        for (i = 2; i <= n; i++) { x = list[i]; for (j = i - 1; j >= 1 && list[j] > x; j--) list[j + 1] = list[j]; list[j + 1] = x }
-        return sprintf("%.2f (%.2f to %.2f)", list[int((n + 1) / 2)], list[1], list[n])
-    }
-    { took[$1, $2, $3] = $4 / 1000; if ($3 > rounds) rounds = $3; if (!(($1, $2) in seen)) { seen[$1, $2]; order[++n] = $1 "|" $2 } }
-    END {
-        printf "%-5s %-14s %34s   %s\n", "what", "way", "ms", "times as long as ginnel that way"
-        for (k = 1; k <= n; k++) {
-            split(order[k], one, "|")
-            own = one[2] ~ /back$/ ? "ginnel, back" : "ginnel, there"
-            for (r = 1; r <= rounds; r++) { ms[r] = took[one[1], one[2], r]; times[r] = ms[r] / took[one[1], own, r] }
-            printf "%-5s %-14s %34s   %s\n", one[1], one[2], median(ms, rounds), median(times, rounds)
-        }
-    }'
+"$release/ginnel-bench-copies" record "$work/times" "${RECORD:-$work/record}"

@@ -6,11 +6,12 @@ use crate::namespace::Namespace;
 use anyhow::{Result, ensure};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::process::Command;
 
 /// A bridge with a tap device for each guest, in a network namespace of its own. Removed when it is
 /// dropped.
 pub struct Bridge {
-    _namespace: Namespace,
+    namespace: Namespace,
     taps: Vec<File>,
 }
 
@@ -39,7 +40,7 @@ impl Bridge {
             );
             taps.push(tap);
         }
-        Ok(Self { _namespace: namespace, taps })
+        Ok(Self { namespace, taps })
     }
 
     /// QEMU's options for one of the guests, the first being 0. In the guest it is the card after
@@ -51,6 +52,12 @@ impl Bridge {
     pub fn options(&self, guest: usize) -> Vec<String> {
         let card = format!("virtio-net-pci,netdev=tap,mac={}", Self::mac(guest));
         ["-netdev", &self.netdev(guest, "tap"), "-device", &card].map(str::to_owned).to_vec()
+    }
+
+    /// A command of the host in that network, a shell script: the bridge is the interface `bridge`.
+    #[must_use]
+    pub fn command(&self, script: &str) -> Command {
+        self.namespace.command(script)
     }
 
     /// The hardware address of that card.

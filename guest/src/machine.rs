@@ -56,6 +56,8 @@ pub struct Spec {
     pub modules: Vec<String>,
     /// Its QEMU; without one that which [`Qemu::chosen`] gives.
     pub qemu: Option<Qemu>,
+    /// Its memory, MiB; 0: 256.
+    pub memory: u32,
 }
 
 impl Spec {
@@ -127,9 +129,10 @@ impl Guest {
         // else could see, it thinks. The other machine of the segment does.
         let (smp, clock) =
             if accelerator[1] == "tcg" { ("1,maxcpus=2", "tsc=reliable") } else { ("1", "") };
+        let memory = if spec.memory == 0 { 256 } else { spec.memory }.to_string();
         command
             .args(accelerator)
-            .args(["-machine", "q35", "-cpu", "max", "-m", "256", "-smp", smp]);
+            .args(["-machine", "q35", "-cpu", "max", "-m", &memory, "-smp", smp]);
         command
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"])
             .arg(kernel.image());

@@ -6,7 +6,8 @@
     cache.get("greeting")            # b'hello', or None
 
 One file, over libginnel_cache_client.so.0, by ctypes. A client is for one thread at a time. The
-server may be any memcached: then every call asks it. Keys are str (as UTF-8) or bytes, values bytes.
+server may be any memcached: then every call asks it. Keys and values are bytes or str, which is
+stored as UTF-8; what is read is bytes.
 """
 
 import ctypes
@@ -66,8 +67,12 @@ def _load():
 _library = None
 
 
-def _key(key):
-    return key.encode() if isinstance(key, str) else bytes(key)
+def _bytes(given):
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    raise TypeError(f"keys and values are bytes or str, not {type(given).__name__}")
 
 
 class Client:
@@ -116,7 +121,7 @@ class Client:
 
     def gets(self, key):
         """Returns the Item of `key`, or None."""
-        key, item = _key(key), self._item
+        key, item = _bytes(key), self._item
         if not self._said(_library.ginnel_cache_get(self._open(), key, len(key), ctypes.byref(item))):
             return None
         return Item(ctypes.string_at(item.value, item.length), item.flags, item.cas)
@@ -124,7 +129,7 @@ class Client:
     def mget(self, keys):
         """Returns a dict of those of `keys` that there are, with their Items."""
         names = list(keys)
-        raw = [_key(name) for name in names]
+        raw = [_bytes(name) for name in names]
         items = (_Item * len(raw))()
         pointers = (ctypes.c_char_p * len(raw))(*raw)
         sizes = (ctypes.c_size_t * len(raw))(*map(len, raw))
@@ -137,7 +142,7 @@ class Client:
 
     def set(self, key, value, flags=0, exptime=0):
         """Stores `value` for `exptime` seconds, 0 for ever; says whether it was stored."""
-        key = _key(key)
+        key, value = _bytes(key), _bytes(value)
         result = _library.ginnel_cache_set(
             self._open(), key, len(key), value, len(value), flags, exptime
         )
@@ -145,7 +150,7 @@ class Client:
 
     def cas(self, key, value, cas, flags=0, exptime=0):
         """As set, but only where the item there has the unique number `cas`."""
-        key = _key(key)
+        key, value = _bytes(key), _bytes(value)
         result = _library.ginnel_cache_cas(
             self._open(), key, len(key), value, len(value), flags, exptime, cas
         )
@@ -153,7 +158,7 @@ class Client:
 
     def delete(self, key):
         """Deletes an item; says whether there was one."""
-        key = _key(key)
+        key = _bytes(key)
         return bool(self._said(_library.ginnel_cache_delete(self._open(), key, len(key))))
 
     @property

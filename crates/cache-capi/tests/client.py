@@ -22,6 +22,18 @@ with ginnel_cache.Client(sys.argv[1]) as cache:
     except ginnel_cache.Error as error:
         assert "250 bytes" in str(error)
     print("direct %d asked %d" % cache.counts)
+    # What is no bytes is text or refused: never the representation of something else.
+    for value, read in [("grüße", "grüße".encode()), (bytearray(b"a"), b"a"), (memoryview(b"b"), b"b")]:
+        assert cache.set("kind", value) and cache.get("kind") == read, value
+    item = cache.gets("kind")
+    assert cache.cas("kind", "text", item.cas) and cache.get("kind") == b"text"
+    for wrong in [lambda: cache.set("kind", 5), lambda: cache.get(5), lambda: cache.mget([5])]:
+        try:
+            wrong()
+            raise SystemExit("a number was taken for bytes")
+        except TypeError as error:
+            assert "not int" in str(error), error
+    cache.delete("kind")
     # A child joins the server by itself: what its parent read by, the parent goes on writing.
     cache.set("key", b"value")
     before = cache.counts

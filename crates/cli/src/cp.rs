@@ -29,6 +29,11 @@ pub fn cp(args: &Cp) -> i32 {
         let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
+    // A limit of a file's size (ulimit -f) is an error of that file, and that nobody reads what is
+    // said is none at all: neither ends a server, or a copy.
+    for signal in [signal_hook::consts::SIGXFSZ, signal_hook::consts::SIGPIPE] {
+        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+    }
     if let Some(CpCommand::Serve(args)) = &args.command {
         return match serve(args, &stop) {
             Ok(()) => 0,
@@ -57,11 +62,7 @@ fn serve(args: &Serve, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     let name = args.name.clone().unwrap_or_else(ginnel_cp::default_name);
     let segment = open_as(args.segment.as_ref(), &Options::new())?;
     let quiet: fn(&str) = |_| {};
-    let log = if args.verbose {
-        |text: &str| eprintln!("ginnel cp serve: {}", clean(text))
-    } else {
-        quiet
-    };
+    let log = if args.verbose { |text: &str| say(&clean(text)) } else { quiet };
     let path = segment.path().display().to_string();
     let mut serve = ginnel_cp::Serve::new(segment, &name, &args.root, log)?;
     serve.writable = args.writable;
@@ -70,8 +71,13 @@ fn serve(args: &Serve, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     serve.timeout = patience(args.timeout);
     let how = if args.writable { "reading and writing" } else { "reading" };
     serve.run(stop, || {
-        eprintln!("ginnel cp serve: {} is {name}: in {path}, for {how}", args.root.display());
+        say(&format!("{} is {name}: in {path}, for {how}", args.root.display()));
     })
+}
+
+/// That nobody reads it any more, or that it goes to a full disk, ends no server.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "ginnel cp serve: {text}");
 }
 
 /// What is to be done, by the command line.

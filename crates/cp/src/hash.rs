@@ -4,14 +4,19 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often whoever waits is told that it goes on.
-const OFTEN: Duration = Duration::from_secs(5);
+/// How often whoever waits is told that it goes on, and it is looked at whether anybody waits.
+const OFTEN: Duration = Duration::from_secs(1);
 
-/// The hash of the first `len` bytes; `None` where there are fewer. `alive` is called now and then.
+/// The hash of the first `len` bytes; `None` where there are fewer. `alive` is called once a second
+/// and says whether to go on: a file with holes may be longer than anybody's patience.
 ///
 /// # Errors
-/// The system's.
-pub fn of_start(file: impl AsFd, len: u64, mut alive: impl FnMut()) -> Result<Option<[u8; 32]>> {
+/// The system's; `Other` where it was not to go on.
+pub fn of_start(
+    file: impl AsFd,
+    len: u64,
+    mut alive: impl FnMut() -> bool,
+) -> Result<Option<[u8; 32]>> {
     let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; 256 << 10]);
     let (mut at, mut told) = (0, Instant::now());
     while at < len {
@@ -27,7 +32,9 @@ pub fn of_start(file: impl AsFd, len: u64, mut alive: impl FnMut()) -> Result<Op
         hasher.update(&buffer[..read]);
         at += read as u64;
         if told.elapsed() > OFTEN {
-            alive();
+            if !alive() {
+                return Err(Error::other("nobody waits for it any more"));
+            }
             told = Instant::now();
         }
     }

@@ -4,10 +4,9 @@
 use crate::failure::{Code, Failure, Result};
 use crate::limit::Limit;
 use crate::names;
-use crate::raw;
+use crate::raw::Bytes;
 use crate::wire::{self, MOST_META, Message, Record};
 use ginnel::{Error, Loan, Receiver, Sender};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,26 +39,10 @@ pub struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// Does the data have these bytes?
+    /// The data.
     #[must_use]
-    pub fn holds(&self, (pos, len): (u32, u32)) -> bool {
-        (pos as usize).checked_add(len as usize).is_some_and(|end| end <= self.payload)
-    }
-
-    /// Writes bytes of the data into a file.
-    ///
-    /// # Errors
-    /// The system's; `InvalidInput` where the range is not in the data.
-    pub fn write_to(
-        &self,
-        file: impl AsFd,
-        at: u64,
-        (pos, len): (u32, u32),
-    ) -> std::io::Result<()> {
-        if !self.holds((pos, len)) {
-            return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        raw::write_from(file, at, &self.data, pos as usize, len as usize)
+    pub fn bytes(&self) -> Bytes<'_> {
+        Bytes::of(&self.data, self.payload)
     }
 }
 
@@ -228,10 +211,13 @@ impl Link {
         }
     }
 
-    /// Says that this end is at work, where there is room to.
-    pub fn alive(&self) {
-        if let Ok(Some(loan)) = self.loan(Duration::ZERO) {
-            let _ = self.put(loan, 0, &Message::Alive);
+    /// Says that this end is at work, where there is room to. False: the other has died or left, or
+    /// a signal came, which the next message will tell.
+    pub fn alive(&self) -> bool {
+        match self.tx.loan_timeout(self.room(), Duration::ZERO) {
+            Ok(loan) => self.stopped().is_ok() && self.put(loan, 0, &Message::Alive).is_ok(),
+            Err(Error::TimedOut | Error::WouldBlock) => self.stopped().is_ok(),
+            Err(_) => false,
         }
     }
 
@@ -287,9 +273,9 @@ impl<'a> Packet<'a> {
         Self { link, loan, used: 0, records: Vec::new(), most }
     }
 
-    /// Tells the receiver that this takes its time.
-    pub fn alive(&self) {
-        self.link.alive();
+    /// Tells the receiver that this takes its time. False: it need not go on.
+    pub fn alive(&self) -> bool {
+        self.link.alive()
     }
 
     /// Bytes of data that it still takes.

@@ -7,6 +7,7 @@
 
 use ginnel::{Loan, Message};
 use std::io::{Error, ErrorKind, Result};
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Is this range inside?
@@ -48,21 +49,49 @@ pub fn read_into(
     }
 }
 
+/// The first bytes of a message, for the kernel to read.
+#[derive(Clone, Copy)]
+pub struct Bytes<'a> {
+    base: *const u8,
+    len: usize,
+    message: PhantomData<&'a ()>,
+}
+
+// SAFETY: only the kernel reads them, for as many threads as ask it to; the message, which is
+// borrowed for as long, keeps the buffer where it is.
+unsafe impl Send for Bytes<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes<'_> {}
+
+impl<'a> Bytes<'a> {
+    /// The first `len` bytes, or all where there are fewer.
+    #[must_use]
+    pub fn of(message: &'a Message<'_>, len: usize) -> Self {
+        Self { base: message.as_ptr(), len: len.min(message.len()), message: PhantomData }
+    }
+
+    /// Has it these?
+    #[must_use]
+    pub fn holds(&self, (pos, len): (u32, u32)) -> bool {
+        is_inside(pos as usize, len as usize, self.len)
+    }
+}
+
 /// Writes `len` bytes of a message, from `from` on, into a file at `at`: all of them.
 ///
 /// # Errors
-/// The system's; `InvalidInput` where the range is not in the message.
+/// The system's; `InvalidInput` where the message does not have them.
 pub fn write_from(
     file: impl AsFd,
     at: u64,
-    message: &Message<'_>,
-    from: usize,
-    len: usize,
+    bytes: Bytes<'_>,
+    (from, len): (u32, u32),
 ) -> Result<()> {
-    if !is_inside(from, len, message.len()) {
+    if !bytes.holds((from, len)) {
         return Err(ErrorKind::InvalidInput.into());
     }
-    let (fd, base) = (file.as_fd().as_raw_fd(), message.as_ptr());
+    let (from, len) = (from as usize, len as usize);
+    let (fd, base) = (file.as_fd().as_raw_fd(), bytes.base);
     let mut done = 0;
     while done < len {
         let to = offset(at.checked_add(done as u64).ok_or(ErrorKind::InvalidInput)?)?;

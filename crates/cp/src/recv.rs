@@ -11,6 +11,7 @@ mod data;
 mod decide;
 mod delete;
 mod place;
+mod whole;
 mod writing;
 
 pub use attributes::Policy;
@@ -124,6 +125,8 @@ struct Receiving<'a> {
     now: Now,
     /// Something has the destination's name.
     renamed: bool,
+    /// Directories that this copy has made: nothing of ours is in them yet.
+    made: HashSet<Vec<u8>>,
     /// Directories that may be listed, and the names of the one that is being listed.
     announced: HashSet<Vec<u8>>,
     /// Bytes that both take.
@@ -163,6 +166,7 @@ pub fn receive(task: &Task<'_>, report: &mut dyn Report) -> Result<()> {
         finished: false,
         now: Now::None,
         renamed: false,
+        made: HashSet::new(),
         announced: HashSet::new(),
         remembered: [0; 2],
         here: Default::default(),
@@ -175,11 +179,7 @@ impl Receiving<'_> {
         while !self.finished || !self.batches.is_empty() {
             let incoming = self.link.recv()?;
             match &incoming.message {
-                Message::Data(records) => {
-                    for record in records {
-                        self.record(record, &incoming)?;
-                    }
-                }
+                Message::Data(records) => self.records(records, &incoming)?,
                 Message::Note(note) => self.report.note(note),
                 Message::Finish if !self.finished => self.finished = true,
                 Message::List { .. } if !self.finished => {

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::io::{Error, Result};
-use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
-use std::sync::OnceLock;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Open directories that are kept.
@@ -57,10 +57,51 @@ pub fn leads_out(error: &Error) -> bool {
     error.raw_os_error() == Some(libc::EXDEV)
 }
 
+/// What fstatfs(2) says of file systems whose close(2) never fails: tmpfs, ext2 to ext4, XFS and
+/// btrfs have no `flush` (Linux, include/linux/fs.h).
+const SILENT_AT_CLOSE: [u64; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    /// Does its file system tell at the close of a file that there was no room?
+    tells_at_close: OnceLock<bool>,
+}
+
+impl Directory {
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd, tells_at_close: OnceLock::new() }
+    }
+
+    /// May closing one of its files fail, since that was not written before?
+    #[must_use]
+    pub fn tells_at_close(&self) -> bool {
+        *self.tells_at_close.get_or_init(|| {
+            let of = rustix::fs::fstatfs(&self.fd).ok().map(|found| found.f_type);
+            of.is_none_or(|of| !u64::try_from(of).is_ok_and(|of| SILENT_AT_CLOSE.contains(&of)))
+        })
+    }
+}
+
+impl Deref for Directory {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// A directory, and paths below it.
 pub struct Tree {
     root: OwnedFd,
-    kept: RefCell<Vec<(Vec<u8>, Rc<OwnedFd>)>>,
+    kept: RefCell<Vec<(Vec<u8>, Arc<Directory>)>>,
 }
 
 impl Tree {
@@ -74,19 +115,19 @@ impl Tree {
     ///
     /// # Errors
     /// The system's.
-    pub fn dir(&self, path: &[u8]) -> Result<Rc<OwnedFd>> {
+    pub fn dir(&self, path: &[u8]) -> Result<Arc<Directory>> {
         let mut kept = self.kept.borrow_mut();
         if let Some(at) = kept.iter().position(|(its, _)| its == path) {
             // The one that was used last comes last.
             kept[at..].rotate_left(1);
-            return Ok(Rc::clone(&kept[kept.len() - 1].1));
+            return Ok(Arc::clone(&kept[kept.len() - 1].1));
         }
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-        let fd = Rc::new(resolve(&self.root, path, DIRECTORY, how)?);
+        let fd = Arc::new(Directory::new(resolve(&self.root, path, DIRECTORY, how)?));
         if kept.len() == KEPT {
             kept.remove(0);
         }
-        kept.push((path.to_vec(), Rc::clone(&fd)));
+        kept.push((path.to_vec(), Arc::clone(&fd)));
         Ok(fd)
     }
 
@@ -94,7 +135,7 @@ impl Tree {
     ///
     /// # Errors
     /// The system's.
-    pub fn parent<'p>(&self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8])> {
+    pub fn parent<'p>(&self, path: &'p [u8]) -> Result<(Arc<Directory>, &'p [u8])> {
         let (directory, name) = names::split(path);
         Ok((self.dir(directory)?, name))
     }
@@ -112,7 +153,7 @@ impl Tree {
         let found = if path.is_empty() {
             rustix::fs::statat(&self.root, c"", AtFlags::EMPTY_PATH).map_err(Error::from)
         } else {
-            let look = |(dir, name): (Rc<OwnedFd>, &[u8])| stat_in(&dir, name);
+            let look = |(dir, name): (Arc<Directory>, &[u8])| stat_in(&*dir, name);
             self.parent(path).and_then(look)
         };
         match found {

@@ -1,6 +1,7 @@
 //! `ginnel cp` between real processes; docs/tests.md says what each file proves.
 //! One file's tests, or one: `cargo test -p ginnel-cp faults::`.
 
+mod attacks;
 mod differential;
 mod faults;
 mod hostile;

@@ -9,6 +9,7 @@ use ginnel_cache::client::Client;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -54,10 +55,11 @@ fn processor_time() -> f64 {
 }
 
 /// Reads until it is told to stop; returns reads in a second of its processor time.
-fn read(address: &str, seed: u64, board: &Board) -> f64 {
+fn read(address: &str, seed: u64, board: &Board, ready: &Barrier) -> f64 {
     let mut client = Client::connect(address).expect("it listens");
     let names: Vec<String> = (0..KEYS).map(key).collect();
     let (mut random, mut last, mut reads) = (Random(seed), vec![0; KEYS], 0_u64);
+    ready.wait();
     let begun = processor_time();
     while !board.stop.load(Ordering::Relaxed) {
         for _ in 0..256 {
@@ -72,7 +74,7 @@ fn read(address: &str, seed: u64, board: &Board) -> f64 {
         reads += 256;
         board.reads.fetch_add(256, Ordering::Relaxed);
     }
-    assert!(client.counts().direct * 100 > reads * 95, "{:?}", client.counts());
+    assert!(client.counts().direct * 100 >= reads * 95, "{:?}", client.counts());
     reads as f64 / (processor_time() - begun)
 }
 
@@ -115,11 +117,14 @@ fn together(
     time: Duration,
 ) -> (f64, u64) {
     board.stop.store(false, Ordering::Relaxed);
+    // On a busy machine a thread may get its first turn when the time is over.
+    let ready = &Barrier::new(readers + 1);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..readers as u64)
-            .map(|seed| scope.spawn(move || read(address, seed, board)))
+            .map(|seed| scope.spawn(move || read(address, seed, board, ready)))
             .collect();
         let writer = writes.then(|| scope.spawn(|| write(address, board)));
+        ready.wait();
         std::thread::sleep(time);
         board.stop.store(true, Ordering::Relaxed);
         let rates = readers.into_iter().map(|one| one.join().expect("it ends"));

@@ -1,6 +1,7 @@
-//! Data as it comes: pieces of files of the oldest batch, and what is done when it is over.
+//! Data as it comes: pieces of files of the oldest batch, and what is done when it is over. Small
+//! files, of which all came in one message, are written by [`whole`](super::whole).
 
-use super::attributes::Old;
+use super::attributes::{Attributes, Old};
 use super::writing::{How, Writing};
 use super::{Now, Receiving, place};
 use crate::failure::{Code, Failure, Result, said};
@@ -34,7 +35,7 @@ impl Receiving<'_> {
     }
 
     /// Is this an entry of the oldest batch that was wanted, and not had yet, with none in between?
-    fn is_next(&self, entry: usize) -> Result<(Want, &[u8])> {
+    pub(super) fn is_next(&self, entry: usize) -> Result<(Want, &[u8])> {
         let wrong = || Failure::broken("data that was not asked for");
         let batch = self.batches.front().ok_or_else(wrong)?;
         let want = batch.wants.get(entry).copied().filter(|&want| want != Want::Nothing);
@@ -47,7 +48,7 @@ impl Receiving<'_> {
         Ok((want.ok_or_else(wrong)?, path))
     }
 
-    fn pass(&mut self, entry: usize, action: Action) -> Result<()> {
+    pub(super) fn pass(&mut self, entry: usize, action: Action) -> Result<()> {
         self.now = Now::None;
         let batch = self.batches.front_mut().ok_or_else(|| Failure::broken("data of no batch"))?;
         batch.passed = entry + 1;
@@ -138,13 +139,14 @@ impl Receiving<'_> {
 
     fn bytes(&mut self, at: u64, part: (u32, u32), incoming: &Incoming<'_>) -> Result<()> {
         let wrong = || Failure::broken("data that does not fit its file");
-        if !incoming.holds(part) {
+        let bytes = incoming.bytes();
+        if !bytes.holds(part) {
             return Err(wrong());
         }
         let (entry, wrote) = match &mut self.now {
             Now::Writing { entry, writing, moved, .. } => {
                 *moved += u64::from(part.1);
-                (*entry, writing.write(incoming, at, part))
+                (*entry, writing.write(bytes, at, part))
             }
             Now::Failing { .. } => return Ok(()),
             Now::None | Now::Same { .. } | Now::Dry { .. } => return Err(wrong()),
@@ -200,15 +202,19 @@ impl Receiving<'_> {
     }
 
     fn commit(&mut self, path: &[u8], mut writing: Writing, meta: &Meta) -> std::io::Result<()> {
-        writing.end()?;
-        if writing.is_nowhere() {
-            // Mostly nothing has its name: then it need not be looked at.
-            let mode = self.attributes.mode(meta, None);
-            self.attributes.set(writing.file(), meta, mode, &writing.meta()?)?;
-            if writing.commit_new(self.order.fsync)? {
-                return Ok(());
-            }
+        if commit_new(&mut writing, &self.attributes, meta)? {
+            return Ok(());
         }
+        self.replace(path, writing, meta)
+    }
+
+    /// Gives a file that was written the name that something else has.
+    pub(super) fn replace(
+        &mut self,
+        path: &[u8],
+        writing: Writing,
+        meta: &Meta,
+    ) -> std::io::Result<()> {
         let (dir, name) = self.place(path)?;
         let stat = place::look(&dir, &name)?;
         let over = self.may_replace(&dir, &name, path, stat.as_ref())?;
@@ -257,4 +263,20 @@ impl Receiving<'_> {
         }
         self.link.send(&Message::Done { batch: batch.number, actions: batch.actions })
     }
+}
+
+/// Gives a file that was written its name, if nothing has that: mostly nothing does, and then it
+/// need not be looked at. Says whether it did.
+pub(super) fn commit_new(
+    writing: &mut Writing,
+    attributes: &Attributes<'_>,
+    meta: &Meta,
+) -> std::io::Result<bool> {
+    writing.end()?;
+    if !writing.is_nowhere() {
+        return Ok(false);
+    }
+    let mode = attributes.mode(meta, None);
+    attributes.set(writing.file(), meta, mode, &writing.meta()?)?;
+    writing.commit_new(attributes.order.fsync)
 }

@@ -21,6 +21,8 @@ const MADE: Decided = (Want::Nothing, Action::Copied, None);
 const SAME: Decided = (Want::Nothing, Action::Same, None);
 const NOTHING: Decided = (Want::Nothing, Action::Nothing, None);
 const FAILED: Decided = (Want::Nothing, Action::Failed, None);
+/// Directories that were made, as far as it is remembered: a sender decides how many there are.
+const MOST_MADE: usize = 10_000;
 
 impl Receiving<'_> {
     /// What is wanted of an entry, and what became of it, where that is known already.
@@ -56,6 +58,10 @@ impl Receiving<'_> {
 
     fn decide_file(&mut self, path: &[u8], meta: &Meta, size: u64) -> Decision {
         let (dir, name) = self.place(path)?;
+        if self.made.contains(names::split(path).0) {
+            // What others may have put there meanwhile is met when the file gets its name.
+            return Ok((Want::Whole, Action::Nothing, None));
+        }
         let old = look(&dir, &name)?;
         let Some(stat) = old.filter(|stat| tree::kind(stat) == FileType::RegularFile) else {
             self.may_replace(&dir, &name, path, old.as_ref())?;
@@ -165,7 +171,12 @@ impl Receiving<'_> {
         let mode = Mode::from_raw_mode(meta.mode & 0o777 | 0o700);
         let first = if old.is_some() { temporary_name(&name) } else { name.clone() };
         match rustix::fs::mkdirat(&*dir, &*first, mode) {
-            Ok(()) if old.is_none() => return Ok(MADE),
+            Ok(()) if old.is_none() => {
+                if self.made.len() < MOST_MADE {
+                    self.made.insert(path.to_vec());
+                }
+                return Ok(MADE);
+            }
             Ok(()) => {}
             Err(Errno::EXIST) if old.is_none() => return Ok(SAME),
             Err(errno) => return Err(errno.into()),

@@ -5,14 +5,14 @@ use super::delete::{DEEPEST, Deletion};
 use super::writing::temporary_name;
 use crate::failure::{Code, Failure, Result, said};
 use crate::names;
-use crate::tree;
+use crate::tree::{self, Directory};
 use crate::wire::Meta;
 use rustix::fs::{FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::io::Error;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What has a name in a directory; `None`: nothing.
 ///
@@ -62,7 +62,7 @@ pub fn replace(
 
 impl Receiving<'_> {
     /// The open directory of an entry, and its name there.
-    pub(super) fn place(&self, path: &[u8]) -> std::io::Result<(Rc<OwnedFd>, Vec<u8>)> {
+    pub(super) fn place(&self, path: &[u8]) -> std::io::Result<(Arc<Directory>, Vec<u8>)> {
         let missing = || Error::from_raw_os_error(libc::ENOENT);
         let tree = self.base.tree.as_ref().ok_or_else(missing)?;
         if let Some(name) = &self.base.rename {

@@ -7,18 +7,17 @@
 //! | `.NAME.ginnel-partial` | `--partial` | that file, from which the next copy goes on |
 //! | the file itself | `--inplace` | a mixture |
 
-use crate::link::Incoming;
 use crate::names;
+use crate::raw::{self, Bytes};
 use crate::recv::place::replace;
-use crate::tree::{self, Seen};
+use crate::tree::{self, Directory, Seen};
 use crate::wire::Meta;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::rc::Rc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The name under which an unfinished file waits.
 #[must_use]
@@ -56,7 +55,7 @@ enum Place {
 /// A file that is being written.
 pub struct Writing {
     file: OwnedFd,
-    dir: Rc<OwnedFd>,
+    dir: Arc<Directory>,
     name: Vec<u8>,
     place: Place,
     /// What was there of it when it began.
@@ -86,7 +85,7 @@ impl Writing {
     /// # Errors
     /// The system's; and where what was there is not there as it was.
     pub fn begin(
-        dir: Rc<OwnedFd>,
+        dir: Arc<Directory>,
         name: &[u8],
         how: How,
         seen: Option<Seen>,
@@ -146,11 +145,11 @@ impl Writing {
     ///
     /// # Errors
     /// The system's.
-    pub fn write(&mut self, incoming: &Incoming<'_>, at: u64, part: (u32, u32)) -> Result<bool> {
+    pub fn write(&mut self, bytes: Bytes<'_>, at: u64, part: (u32, u32)) -> Result<bool> {
         let end = at.checked_add(part.1.into()).filter(|&end| at >= self.at && end <= self.size);
         let Some(end) = end else { return Ok(false) };
         self.make_hole(at)?;
-        incoming.write_to(&self.file, at, part)?;
+        raw::write_from(&self.file, at, bytes, part)?;
         self.at = end;
         Ok(true)
     }
@@ -223,7 +222,10 @@ impl Writing {
             rustix::fs::fsync(&self.file)?;
         }
         // Some file systems (NFS, FUSE) tell only now that there was no room.
-        Ok(nix::unistd::close(self.file.try_clone()?)?)
+        if self.place == Place::Itself || self.dir.tells_at_close() {
+            nix::unistd::close(self.file.try_clone()?)?;
+        }
+        Ok(())
     }
 
     /// Puts it in its place, under its name. `over`: also that of a directory; returned is the name

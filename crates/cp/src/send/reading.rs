@@ -109,6 +109,11 @@ impl Reading {
             rests += 1;
         }
         let size = tree::size(&stat);
+        // Files of /proc have no length, and yet bytes: nothing says when all of them are there.
+        if size == 0 && rustix::io::pread(&file, &mut [0_u8; 1][..], 0)? > 0 {
+            let text = "it has bytes and no length, as in /proc; copy it to a file first";
+            return Ok(Step::Failed { text: text.into(), vanished: false });
+        }
         let mut from = 0;
         if let Want::Rest(have) = self.want
             && (have.len == size || have.extends && have.len < size)
