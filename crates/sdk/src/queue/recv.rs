@@ -230,6 +230,13 @@ impl Receiver {
         Err(Error::WouldBlock)
     }
 
+    /// Has the descriptor become readable at once: not everything that is there was taken.
+    pub(crate) fn look_again(&self) {
+        if let Some(watch) = self.watch.get() {
+            watch.again(self.object.presence(), &self.object.words.word(WANT_DATA));
+        }
+    }
+
     /// The descriptor of [`AsFd`], or why there is none.
     #[doc(hidden)]
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
