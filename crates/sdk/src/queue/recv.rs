@@ -314,21 +314,25 @@ impl Receiver {
         if self.aside.get() != 0 {
             self.mend();
         }
-        let mut lives = false;
+        let in_use = self.object.words.word(IN_USE).load(Acquire);
+        let (mut lives, mut had) = (false, false);
         for number in 0..self.geometry.lanes {
             let word = self.object.words.word(sender_at(number));
             let seen = word.load(Acquire);
             let Some(party) = Party::of(seen) else { continue };
             if presence.lives(party) {
                 lives = true;
+                // One that finds no memory for its lane gives it up again: it was no sender.
+                had |= in_use >> number & 1 == 1;
             } else if word.compare_exchange(seen, 0, AcqRel, Relaxed).is_ok() {
                 self.saw_death.set(true);
             }
         }
         // The last message of one that left is taken before that is told.
         let has_more = |incoming: &Incoming| !self.is_aside(incoming.number) && incoming.has_more();
-        if lives || self.lanes.borrow().iter().any(has_more) {
-            self.had_sender.set(true);
+        let more = self.lanes.borrow().iter().any(has_more);
+        if lives || more {
+            self.had_sender.set(self.had_sender.get() || had || more);
             return Ok(());
         }
         let had = self.had_sender.replace(false) | self.saw_death.get();
