@@ -6,7 +6,7 @@
 //! wakes it, or the sleeper finds the new index and does not sleep. `tests/loom.rs` checks it; the
 //! fences are explicit because loom treats SeqCst accesses as AcqRel.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, fence_after_exchange};
 
 /// What a side that waits has asked to be woken by; the word it is stored in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,18 @@ pub fn publish(index: &AtomicU64, value: u64, want: &AtomicU64) -> Want {
 #[inline]
 pub fn claim(want: &AtomicU64) -> Want {
     fence(Ordering::SeqCst);
+    claim_seen(want)
+}
+
+/// The same, directly behind an exchange by which this thread published its news.
+#[inline]
+pub fn claim_after_exchange(want: &AtomicU64) -> Want {
+    fence_after_exchange();
+    claim_seen(want)
+}
+
+#[inline]
+fn claim_seen(want: &AtomicU64) -> Want {
     let seen = want.load(Ordering::Relaxed);
     if is_quiet(seen) {
         return Want::of(seen);

@@ -41,20 +41,19 @@ impl Segment {
         let presence = &self.inner.presence;
         presence.check_looking()?;
         presence.sweep();
-        let names = presence.segment().names();
+        let (names, all_users) = (presence.segment().names(), presence.users());
         let mut objects: Vec<_> = names
             .entries()
             .map(|entry| {
-                let users = presence.users(&entry).into_iter();
-                let user = |(_, pid, program)| User { pid, program };
-                let owner =
-                    entry.owner.map(|owner| user((owner, presence.pid_of(owner), String::new())));
+                let user =
+                    |(pid, program): &(u32, String)| User { pid: *pid, program: program.clone() };
+                let owner = entry.owner.map(|owner| user(&(presence.pid_of(owner), String::new())));
                 ObjectInfo {
                     name: shown(&entry.name),
                     kind: Kind::of(entry.kind),
                     size: entry.size,
                     owner,
-                    users: users.map(user).collect(),
+                    users: all_users.of(&entry).iter().map(user).collect(),
                     waiting: waiting(presence, &entry),
                     removed: entry.removed,
                 }

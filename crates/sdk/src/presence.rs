@@ -21,6 +21,7 @@
 
 mod attached;
 mod bury;
+mod users;
 
 use crate::descriptors::Own as Descriptor;
 use crate::neighbour::Neighbour;
@@ -29,7 +30,7 @@ use crate::{Error, Result};
 use ginnel_node::Waiter;
 use ginnel_node::life::{LifeLock, open_lives};
 use ginnel_region::sys::{self, Fd};
-use ginnel_region::{Entry, Head, Owner, PAGE, Party, Segment, Use};
+use ginnel_region::{Head, Owner, PAGE, Party, Segment, Use};
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -310,25 +311,6 @@ impl Presence {
         let parties = heads.filter(|head| head.owner().kind == Use::Party);
         let own = self.head().ok();
         parties.map(move |head| (head, own == Some(head) || self.head_lives(head)))
-    }
-
-    /// Processes that use the object of an entry: (party, its process number, its program).
-    pub fn users(&self, entry: &Entry) -> Vec<(Party, u32, String)> {
-        let word = use_word(entry.index, entry.generation);
-        let uses = |head: Head| {
-            let mut words = (0..MOST_USES).map(|at| self.page_word(head, USES + at * 8));
-            words.any(|at| at.load(Ordering::Acquire) == word)
-        };
-        let users = self.parties().filter(|&(head, lives)| lives && uses(head));
-        users
-            .map(|(head, _)| (party_of(head), self.pid_of(party_of(head)), self.program_of(head)))
-            .collect()
-    }
-
-    fn program_of(&self, head: Head) -> String {
-        let words = [NAME, NAME + 8].map(|at| self.page_word(head, at).load(Ordering::Relaxed));
-        let bytes = words.into_iter().flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0);
-        String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
     }
 }
 

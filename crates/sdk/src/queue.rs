@@ -35,7 +35,9 @@
 //! was lent or dropped, a new receiver what was taken. `tests/queue_model.rs` walks every run of
 //! it, with a death at each step.
 
+mod incoming;
 mod lane;
+mod lanes;
 mod layout;
 mod loan;
 mod message;

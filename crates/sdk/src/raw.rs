@@ -64,11 +64,13 @@ impl Area {
         prefetch::to_write(self.base);
     }
 
-    /// Its first two are going to be read.
+    /// Its first two, where it has two, are going to be read.
     #[inline]
     pub fn will_read(self) {
         prefetch::to_read(self.base);
-        prefetch::to_read(self.base.wrapping_add(64));
+        if self.len > 64 {
+            prefetch::to_read(self.base.wrapping_add(64));
+        }
     }
 
     /// The atomic word at `at`, a multiple of 8 inside the area. Any other place gives the first

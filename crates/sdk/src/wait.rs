@@ -66,7 +66,18 @@ pub(crate) fn no_descriptor() -> BorrowedFd<'static> {
 /// There is news for whoever asked in `want`: wakes it. True if somebody slept.
 #[inline]
 pub(crate) fn wake(presence: &Presence, want: &AtomicU64) -> bool {
-    match park::claim(want) {
+    ring(presence, park::claim(want))
+}
+
+/// The same, directly behind the exchange that was the news.
+#[inline]
+pub(crate) fn wake_after_exchange(presence: &Presence, want: &AtomicU64) -> bool {
+    ring(presence, park::claim_after_exchange(want))
+}
+
+#[inline]
+fn ring(presence: &Presence, claimed: Want) -> bool {
+    match claimed {
         Want::Waiter { page, bit } => presence.neighbour.ring(page, bit),
         _ => false,
     }

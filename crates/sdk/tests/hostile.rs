@@ -8,9 +8,12 @@ use ginnel::{
     Barrier, Error, Event, Listener, LockError, Memory, Mutex, Options, Permit, Queue, Receiver,
     Reset, RwLock, Segment, Semaphore, Sender, Stream, WhenFull,
 };
+use ginnel_region::sys;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub const PAGE: u64 = 4096;
@@ -315,6 +318,47 @@ fn a_look_at_many_strangers_is_short() {
             drop(permit);
             assert!(Instant::now() < until, "{round} looks in a minute");
         }
+    });
+}
+
+/// Whose locks say that they live, in every file of this name below a directory.
+fn lock_all(directory: &Path, pages: &std::ops::Range<u64>) {
+    for entry in std::fs::read_dir(directory).expect("there").flatten() {
+        if entry.path().is_dir() {
+            lock_all(&entry.path(), pages);
+        } else if entry.file_name() == "parties" {
+            let fd = File::open(entry.path()).expect("there").into_raw_fd();
+            pages.clone().for_each(|page| sys::share_byte(fd, page).expect("locked"));
+        }
+    }
+}
+
+/// Many objects, and as many parties that seem to live: a list of the objects looks at each party
+/// once, not once for each object.
+#[test]
+fn a_list_of_many_objects_and_parties_is_short() {
+    play("hostile::a_list_of_many_objects_and_parties_is_short", |_| {
+        const OBJECTS: usize = 1500;
+        const PARTIES: std::ops::Range<u64> = 8000..12_000;
+        let segment = segment();
+        for number in 0..OBJECTS {
+            Memory::create(&segment, &format!("m{number}"), 1).expect("room");
+        }
+        // Pages are looked at up to the highest that was ever claimed.
+        drop(Memory::create(&segment, "large", 40 << 20).expect("room"));
+        segment.remove("large").expect("there");
+        let stranger = Stranger::new(&segment);
+        let (own, _) = stranger.pages().into_iter().find(|(_, kind)| *kind == 4).expect("a party");
+        let word = stranger.word(OWNERS + own * 8);
+        PARTIES.for_each(|page| stranger.put(OWNERS + page * 8, word));
+        lock_all(Path::new(&std::env::var_os("GINNEL_DIR").expect("set")), &PARTIES);
+        let until = Instant::now() + Duration::from_secs(60);
+        for look in 1..=100 {
+            assert_eq!(segment.objects().expect("a list").len(), OBJECTS);
+            assert!(Instant::now() < until, "{look} looks in a minute");
+        }
+        let owner = stranger.word(OWNERS + PARTIES.start * 8);
+        assert_eq!(owner, word, "they live, as far as anybody can tell");
     });
 }
 

@@ -7,7 +7,9 @@ use ginnel_region::{Extent, Owner, Use};
 use std::time::Duration;
 
 /// Where the words of a queue's first page lie: see `src/queue.rs`.
+const RECEIVER: u64 = 0x40;
 const IN_USE: u64 = 0xc0;
+const FIRST_LANES_SENDER: u64 = 0x400;
 const FIRST_LANES_PAGES: u64 = 0x408;
 /// Cells of turns that cannot be beside each other, the first one long over.
 const NONSENSE: [u64; 4] = [u64::MAX << 45, 70 << 45, 7 << 45, 700 << 45];
@@ -33,6 +35,29 @@ fn take_all(receiver: &Receiver, taken: &mut Vec<Vec<u8>>) -> usize {
         }
         assert!(told < 100, "nonsense, again and again");
     }
+}
+
+/// Who wants to send, and finds no memory for its lane, was no sender: that it gives the lane up is
+/// the end of nobody. Seen while it has the lane.
+#[test]
+fn one_that_comes_and_finds_no_room_was_no_sender() {
+    play("lanes::one_that_comes_and_finds_no_room_was_no_sender", |_| {
+        let segment = segment();
+        queue().create(&segment, "q").expect("free");
+        let receiver = Receiver::open(&segment, "q").expect("there");
+        let stranger = Stranger::new(&segment);
+        let at = first_page(&stranger);
+        let living = stranger.word(at + RECEIVER);
+        stranger.put(at + FIRST_LANES_SENDER, living);
+        assert_eq!(receiver.try_recv().err(), Some(Error::WouldBlock));
+        stranger.put(at + FIRST_LANES_SENDER, 0);
+        assert_eq!(receiver.try_recv().err(), Some(Error::WouldBlock));
+        // One that has a lane is one, also where it sends nothing.
+        let sender = Sender::open(&segment, "q").expect("a lane");
+        assert_eq!(receiver.try_recv().err(), Some(Error::WouldBlock));
+        drop(sender);
+        assert_eq!(receiver.try_recv().err(), Some(Error::Ended { died: false }));
+    });
 }
 
 #[test]

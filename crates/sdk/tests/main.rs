@@ -9,6 +9,7 @@ mod between;
 mod between_deaths;
 mod deaths;
 mod event;
+mod floods;
 mod forks;
 mod full;
 mod hostile;

@@ -56,10 +56,11 @@ impl Lane {
         }
     }
 
-    /// Likewise those of a message that is about to be taken.
+    /// Likewise those of a message of `len` bytes that is about to be taken, and no more: the next
+    /// buffer's line may be the sender's, which is about to write it.
     #[inline]
-    pub fn will_read(self, buffer: u32) {
-        if let Some(bytes) = self.buffer(buffer, 0) {
+    pub fn will_read(self, buffer: u32, len: u32) {
+        if let Some(bytes) = self.buffer(buffer, len as usize) {
             bytes.will_read();
             raw::will_write(self.state(buffer));
         }

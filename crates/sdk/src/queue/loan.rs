@@ -28,6 +28,7 @@ impl Loan<'_> {
     }
 
     /// Copies bytes into it from `at` on; as many as there is room for. Returns how many.
+    #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> usize {
         self.area.copy_in(at, bytes)
     }
@@ -61,6 +62,7 @@ impl Loan<'_> {
         Ok(unsafe { self.area.bytes_mut() })
     }
 
+    #[inline]
     pub(super) fn send_copy(mut self, bytes: &[u8]) -> Result<()> {
         self.write(0, bytes);
         self.send()
@@ -71,6 +73,7 @@ impl Loan<'_> {
     ///
     /// # Errors
     /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`]: nothing is sent.
+    #[inline]
     pub fn send(self) -> Result<()> {
         let (sender, buffer, len) = (self.sender, self.buffer, self.len);
         std::mem::forget(self);

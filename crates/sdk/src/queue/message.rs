@@ -30,6 +30,7 @@ impl Message<'_> {
     }
 
     /// Copies bytes out, from `at` on; as many as there are. Returns how many.
+    #[inline]
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> usize {
         self.area.copy_out(at, bytes)
     }
@@ -122,6 +123,7 @@ impl<'a> Message<'a> {
 }
 
 impl Drop for Message<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.receiver.object.presence().check().is_err() {
             return;

@@ -1,13 +1,12 @@
 //! The receiver's end of a queue.
 
 use super::Message;
+use super::incoming::{Found, Incoming};
 use super::lane::Lane;
 use super::layout::{
-    Cell, Content, Geometry, IN_USE, LEFT, RECEIVER, TURNS, WANT_DATA, pages_at, sender_at, sent,
-    want_space_at,
+    Geometry, IN_USE, LEFT, RECEIVER, WANT_DATA, pages_at, sender_at, sent, want_space_at,
 };
 use crate::object::Object;
-use crate::raw::Area;
 use crate::sleeper::{SLICE, Sleeper, take_wish_back};
 use crate::wait::{self, Deadline, watched};
 use crate::{Error, Kind, Result, Segment};
@@ -48,23 +47,6 @@ pub struct Receiver {
 
 shown! {
     Receiver as "Receiver": |own| { name: own.name(), message_size: own.message_size() };
-}
-
-/// A lane as the receiver sees it.
-pub(super) struct Incoming {
-    pub number: u32,
-    pub lane: Lane,
-    /// The next position to be taken.
-    next: u64,
-    /// Messages that the program holds.
-    pub held: u32,
-}
-
-/// What a look at a lane found.
-enum Found {
-    Message { buffer: u32, area: Area, position: u64 },
-    Nothing,
-    Nonsense,
 }
 
 impl Receiver {
@@ -184,6 +166,7 @@ impl Receiver {
     /// waits for a new one. [`Error::Corrupt`] where a sender's part of the queue holds nonsense:
     /// told once, when the others have nothing to be taken; they go on. [`Error::TooManyMessages`],
     /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
+    #[inline]
     pub fn recv(&self) -> Result<Message<'_>> {
         self.recv_until(Deadline::NEVER)
     }
@@ -196,9 +179,18 @@ impl Receiver {
         self.recv_until(Deadline::after(time))
     }
 
+    #[inline]
     fn recv_until(&self, deadline: Deadline) -> Result<Message<'_>> {
         // A receiver that was taken for dead takes nothing from its successor.
         self.object.presence().check_all()?;
+        match self.take()? {
+            Some(message) => Ok(message),
+            None => self.recv_later(deadline),
+        }
+    }
+
+    #[inline(never)]
+    fn recv_later(&self, deadline: Deadline) -> Result<Message<'_>> {
         let inner = self.object.inner;
         let want = self.object.words.word(WANT_DATA);
         let attempt = || self.take();
@@ -228,6 +220,13 @@ impl Receiver {
         }
         self.look_for_senders()?;
         Err(Error::WouldBlock)
+    }
+
+    /// Has the descriptor become readable at once: not everything that is there was taken.
+    pub(crate) fn look_again(&self) {
+        if let Some(watch) = self.watch.get() {
+            watch.again(self.object.presence(), &self.object.words.word(WANT_DATA));
+        }
     }
 
     /// The descriptor of [`AsFd`], or why there is none.
@@ -264,14 +263,16 @@ impl Receiver {
         self.lanes.borrow().iter().map(|incoming| incoming.held).sum()
     }
 
-    #[inline]
+    /// In one piece, as [`Sender::loan_at_once`](super::Sender) is.
+    #[inline(always)]
     fn take(&self) -> Result<Option<Message<'_>>> {
         self.learn();
         let mut lanes = self.lanes.borrow_mut();
         let count = lanes.len();
         let mut too_many = false;
         for step in 0..count {
-            let at = (self.first.get() + step) % count;
+            let at = self.first.get() + step;
+            let at = if at < count { at } else { at - count };
             let Some(incoming) = lanes.get_mut(at) else { break };
             if self.is_aside(incoming.number) {
                 continue;
@@ -288,7 +289,8 @@ impl Receiver {
                     self.first.set(at + 1);
                     self.had_sender.set(true);
                     let space = self.object.words.word(want_space_at(incoming.number));
-                    wait::wake(self.object.presence(), space);
+                    // The exchange emptied the cell.
+                    wait::wake_after_exchange(self.object.presence(), space);
                     let state = sent(self.geometry, position);
                     return Ok(Some(Message { receiver: self, lane: at, buffer, state, area }));
                 }
@@ -307,21 +309,25 @@ impl Receiver {
         if self.aside.get() != 0 {
             self.mend();
         }
-        let mut lives = false;
+        let in_use = self.object.words.word(IN_USE).load(Acquire);
+        let (mut lives, mut had) = (false, false);
         for number in 0..self.geometry.lanes {
             let word = self.object.words.word(sender_at(number));
             let seen = word.load(Acquire);
             let Some(party) = Party::of(seen) else { continue };
             if presence.lives(party) {
                 lives = true;
+                // One that finds no memory for its lane gives it up again: it was no sender.
+                had |= in_use >> number & 1 == 1;
             } else if word.compare_exchange(seen, 0, AcqRel, Relaxed).is_ok() {
                 self.saw_death.set(true);
             }
         }
         // The last message of one that left is taken before that is told.
         let has_more = |incoming: &Incoming| !self.is_aside(incoming.number) && incoming.has_more();
-        if lives || self.lanes.borrow().iter().any(has_more) {
-            self.had_sender.set(true);
+        let more = self.lanes.borrow().iter().any(has_more);
+        if lives || more {
+            self.had_sender.set(self.had_sender.get() || had || more);
             return Ok(());
         }
         let had = self.had_sender.replace(false) | self.saw_death.get();
@@ -329,59 +335,6 @@ impl Receiver {
             return Ok(());
         }
         Err(Error::Ended { died: self.saw_death.replace(false) })
-    }
-}
-
-impl Incoming {
-    fn has_more(&self) -> bool {
-        let cell = Cell::of(self.lane.cell(self.next).load(Acquire));
-        let in_turn = cell.turn == self.lane.geometry.turn_of(self.next);
-        !in_turn || matches!(cell.content, Content::Full { .. })
-    }
-
-    /// Takes the oldest message of the lane.
-    #[inline]
-    fn take(&mut self, lost: &Slot<u64>) -> Found {
-        // An honest sender drops messages for as long as it likes while this looks; in a bounded
-        // number of looks one is found, or the rest is left to the next call.
-        for _ in 0..64 {
-            let geometry = self.lane.geometry;
-            let turn = geometry.turn_of(self.next);
-            let word = self.lane.cell(self.next).load(Acquire);
-            let cell = Cell::of(word);
-            let ahead = cell.turn.wrapping_sub(turn) & TURNS;
-            match (ahead, cell.content) {
-                (0, Content::Full { buffer, len }) => {
-                    self.lane.will_read(buffer);
-                    let after = Cell { turn: turn + 1, content: Content::Empty }.word();
-                    // Acquire pairs with the sender's Release: the message is there.
-                    if self
-                        .lane
-                        .cell(self.next)
-                        .compare_exchange(word, after, AcqRel, Relaxed)
-                        .is_ok()
-                    {
-                        let position = self.next;
-                        self.next = self.next.wrapping_add(1);
-                        let area = self.lane.buffer(buffer, len as usize);
-                        return area.map_or(Found::Nonsense, |area| Found::Message {
-                            buffer,
-                            area,
-                            position,
-                        });
-                    }
-                }
-                (0, _) => return Found::Nothing,
-                // The sender has dropped this one, and perhaps more after it.
-                (1.., _) if ahead <= TURNS / 2 => {
-                    let gone = (ahead - 1) * u64::from(geometry.cells) + 1;
-                    lost.set(lost.get() + gone);
-                    self.next = self.next.wrapping_add(gone);
-                }
-                _ => return Found::Nonsense,
-            }
-        }
-        Found::Nothing
     }
 }
 

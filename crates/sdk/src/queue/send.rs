@@ -1,11 +1,11 @@
 //! The sender's end of a queue.
 
 use super::lane::Lane;
+use super::lanes::{give_lane, take_lane};
 use super::layout::{
-    Cell, Content, FREE, Geometry, IN_USE, LEFT, LENT, RECEIVER, WANT_DATA, sender_at, sent,
-    want_space_at,
+    Cell, Content, FREE, Geometry, IN_USE, LEFT, LENT, RECEIVER, WANT_DATA, sent, want_space_at,
 };
-use super::{Loan, WhenFull, pages};
+use super::{Loan, WhenFull};
 use crate::object::Object;
 use crate::sleeper::{Sleeper, take_wish_back};
 use crate::wait::{self, Deadline, watched};
@@ -118,6 +118,7 @@ impl Sender {
     /// [`Error::Ended`] where it is full and the receiver has left or died since this end was
     /// opened, once: who calls again waits for the next one; [`Error::Corrupt`],
     /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
+    #[inline]
     pub fn loan(&self, len: usize) -> Result<Loan<'_>> {
         self.loan_until(len, Deadline::NEVER)
     }
@@ -130,8 +131,28 @@ impl Sender {
         self.loan_until(len, Deadline::after(time))
     }
 
+    #[inline]
     fn loan_until(&self, len: usize, deadline: Deadline) -> Result<Loan<'_>> {
-        match self.try_loan(len) {
+        match self.loan_at_once(len)? {
+            Some(loan) => Ok(loan),
+            None => self.loan_later(len, deadline),
+        }
+    }
+
+    /// What each message takes, in one piece: parts of it that hand each other a loan, or an error,
+    /// through memory would take as long as all the rest.
+    #[inline(always)]
+    fn loan_at_once(&self, len: usize) -> Result<Option<Loan<'_>>> {
+        self.object.presence().check()?;
+        if len as u64 > self.lane.geometry.message {
+            return Err(Error::TooLarge { len, max: self.lane.geometry.message });
+        }
+        self.take_buffer(len)
+    }
+
+    #[inline(never)]
+    fn loan_later(&self, len: usize, deadline: Deadline) -> Result<Loan<'_>> {
+        match self.loan_when_told(len) {
             Err(Error::WouldBlock) if self.full != WhenFull::Refuse => {}
             other => return other,
         }
@@ -147,13 +168,15 @@ impl Sender {
     /// As [`Self::loan`]; [`Error::WouldBlock`] where the queue is full, whoever is to wait: the
     /// descriptor then tells when it is not.
     pub fn try_loan(&self, len: usize) -> Result<Loan<'_>> {
-        self.object.presence().check()?;
-        if len as u64 > self.lane.geometry.message {
-            return Err(Error::TooLarge { len, max: self.lane.geometry.message });
+        match self.loan_at_once(len)? {
+            Some(loan) => Ok(loan),
+            None => self.loan_when_told(len),
         }
-        if let Some(loan) = self.take_buffer(len)? {
-            return Ok(loan);
-        }
+    }
+
+    /// There was none: the descriptor is to tell.
+    #[cold]
+    fn loan_when_told(&self, len: usize) -> Result<Loan<'_>> {
         if let Some(watch) = self.watch.get() {
             watch.arm(self.object.presence(), &self.want());
             if let Some(loan) = self.take_buffer(len)? {
@@ -170,6 +193,7 @@ impl Sender {
     ///
     /// # Errors
     /// As [`Self::loan`].
+    #[inline]
     pub fn send(&self, bytes: &[u8]) -> Result<()> {
         self.loan(bytes.len())?.send_copy(bytes)
     }
@@ -201,6 +225,7 @@ impl Sender {
     }
 
     /// A buffer, where there is one, and a cell for it behind those of the loans that are out.
+    #[inline]
     fn take_buffer(&self, len: usize) -> Result<Option<Loan<'_>>> {
         let (lane, geometry) = (self.lane, self.lane.geometry);
         if self.lent.get() >= geometry.cells {
@@ -223,7 +248,8 @@ impl Sender {
             _ => return Err(self.object.corrupt()),
         }
         let buffers = geometry.buffers();
-        let free = (0..buffers).map(|i| (self.hint.get() + i) % buffers).find(|&buffer| {
+        let hint = self.hint.get();
+        let free = (hint..buffers).chain(0..hint).find(|&buffer| {
             // Acquire pairs with the receiver's exchange: it has read what was in it.
             lane.state(buffer).load(Acquire) == FREE
         });
@@ -232,12 +258,13 @@ impl Sender {
         // Who was taken for dead has no lane any more.
         self.object.presence().check_all()?;
         lane.state(buffer).store(LENT, Relaxed);
-        self.hint.set((buffer + 1) % buffers);
+        self.hint.set(if buffer + 1 == buffers { 0 } else { buffer + 1 });
         self.lent.set(self.lent.get() + 1);
         Ok(Some(Loan { sender: self, buffer, area, len }))
     }
 
     /// Takes back the message that is in the cell where `position` is to be.
+    #[cold]
     fn drop_oldest(&self, position: u64, word: u64, buffer: u32) -> Result<()> {
         let (lane, geometry) = (self.lane, self.lane.geometry);
         let turn = geometry.turn_of(position);
@@ -295,6 +322,7 @@ impl Sender {
     }
 
     /// Sends a loan. Where this process is not, or no longer, the lane's party, nothing is sent.
+    #[inline]
     pub(super) fn publish(&self, buffer: u32, len: usize) -> Result<()> {
         let (lane, position) = (self.lane, self.next.get());
         self.object.presence().check()?;
@@ -347,46 +375,4 @@ impl Drop for Sender {
             wait::wake(presence, self.object.words.word(WANT_DATA));
         }
     }
-}
-
-/// Takes a lane that nobody has, or had who died, and that holds no nonsense: its number, its
-/// pages, the next position.
-fn take_lane(object: &Object, geometry: Geometry) -> Result<(u32, Lane, u64)> {
-    let party = object.presence().party();
-    let mut nonsense = false;
-    for number in (0..geometry.lanes).filter(|&number| claim_lane(object, number)) {
-        match pages::prepare(object, geometry, number) {
-            Ok(lane) => match lane.inherit_as_sender() {
-                Some(next) => return Ok((number, lane, next)),
-                None => nonsense = true,
-            },
-            Err(error) => {
-                give_lane(object, number, party);
-                return Err(error);
-            }
-        }
-        give_lane(object, number, party);
-    }
-    if nonsense {
-        return Err(object.corrupt());
-    }
-    let first = Party::of(object.words.word(sender_at(0)).load(Acquire));
-    let (name, pid) = (object.name.clone(), first.map_or(0, |had| object.presence().pid_of(had)));
-    Err(Error::InUse { name, role: "sender in each of its lanes, the first", pid })
-}
-
-fn claim_lane(object: &Object, number: u32) -> bool {
-    let (presence, word) = (object.presence(), object.words.word(sender_at(number)));
-    let old = word.load(Acquire);
-    let claimed = !Party::of(old).is_some_and(|party| presence.lives(party))
-        && word.compare_exchange(old, presence.party().bits(), AcqRel, Relaxed).is_ok();
-    if claimed {
-        object.words.word(want_space_at(number)).store(0, Relaxed);
-    }
-    claimed
-}
-
-fn give_lane(object: &Object, number: u32, party: Party) {
-    let word = object.words.word(sender_at(number));
-    let _ = word.compare_exchange(party.bits(), 0, AcqRel, Relaxed);
 }

@@ -1,10 +1,14 @@
 //! Who listens: takes the other ends of those that call.
 
 use super::{Stream, calls, check_name, names};
-use crate::queue::{Message, Receiver, Sender};
+use crate::queue::{Receiver, Sender};
 use crate::{Error, Keep, Result, Segment};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
+
+/// So many calls that lead nowhere a call that is not to wait looks at. Then it is the program's
+/// turn: who floods the listener with them holds up nobody.
+const MOST_VAIN: u32 = 64;
 
 /// Where streams of a name come in.
 ///
@@ -116,10 +120,22 @@ impl Listener {
     }
 
     fn accept_until(&mut self, end: Option<Instant>) -> Result<Stream> {
-        self.next(|calls| match end {
-            None => calls.recv(),
-            Some(end) => calls.recv_timeout(end.saturating_duration_since(Instant::now())),
-        })
+        let recv = |calls: &Receiver| {
+            let call = match end {
+                None => calls.recv(),
+                Some(end) => calls.recv_timeout(end.saturating_duration_since(Instant::now())),
+            };
+            call.map(|call| call_of(&call.to_vec()))
+        };
+        loop {
+            if let Some(stream) = self.next(recv)? {
+                return Ok(stream);
+            }
+            // While more calls come that lead nowhere, no call waits, and none ends for its time.
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Err(Error::TimedOut);
+            }
+        }
     }
 
     /// Takes the next stream, if somebody has called.
@@ -127,27 +143,37 @@ impl Listener {
     /// # Errors
     /// As [`Self::accept`]; [`Error::WouldBlock`]: the descriptor then tells when somebody has.
     pub fn try_accept(&mut self) -> Result<Stream> {
-        self.next(Receiver::try_recv)
+        for _ in 0..MOST_VAIN {
+            let recv = |calls: &Receiver| calls.try_recv().map(|call| call_of(&call.to_vec()));
+            if let Some(stream) = self.next(recv)? {
+                return Ok(stream);
+            }
+        }
+        // There may be more, of which nobody tells any more.
+        self.calls.look_again();
+        Err(Error::WouldBlock)
     }
 
-    fn next(&mut self, recv: impl Fn(&Receiver) -> Result<Message<'_>>) -> Result<Stream> {
-        loop {
-            let pending = match self.pending.take() {
-                Some(pending) => pending,
-                None => match recv(&self.calls).map(|call| call_of(&call.to_vec())) {
-                    Ok(Some(call)) => Pending::Called(call),
-                    // Those that called have left by now, or wrote nonsense: others may come.
-                    Ok(None) | Err(Error::Ended { .. } | Error::Corrupt { .. }) => continue,
-                    Err(error) => return Err(error),
-                },
-            };
-            match self.answer(pending) {
-                Answered::Heard(stream) => return Ok(*stream),
-                Answered::Gone => {}
-                Answered::Not(pending, error) => {
-                    self.pending = Some(pending);
-                    return Err(error);
-                }
+    /// Takes the next call, and answers it. `None` where it led nowhere.
+    fn next(
+        &mut self,
+        recv: impl Fn(&Receiver) -> Result<Option<String>>,
+    ) -> Result<Option<Stream>> {
+        let pending = match self.pending.take() {
+            Some(pending) => pending,
+            None => match recv(&self.calls) {
+                Ok(Some(call)) => Pending::Called(call),
+                // Those that called have left by now, or wrote nonsense: others may come.
+                Ok(None) | Err(Error::Ended { .. } | Error::Corrupt { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        match self.answer(pending) {
+            Answered::Heard(stream) => Ok(Some(*stream)),
+            Answered::Gone => Ok(None),
+            Answered::Not(pending, error) => {
+                self.pending = Some(pending);
+                Err(error)
             }
         }
     }
