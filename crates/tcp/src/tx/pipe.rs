@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const MOST: usize = 64 << 10;
 
 impl Endpoint<'_> {
-    /// Sends up to `n` bytes that lie in `pipe`, as [`Endpoint::put`] does. `Bytes(0)`: nothing lies
-    /// there. EOPNOTSUPP: the pipe cannot be read without waiting. Only where the socket does not
-    /// block, in [`crate::ledger::Stage::Settling`] and later.
+    /// Sends up to `n` bytes that lie in `pipe`, as [`Endpoint::put`] does. `Bytes(0)`: nothing
+    /// lies there. EOPNOTSUPP: the pipe cannot be read without waiting. Only where the socket does
+    /// not block, in [`crate::ledger::Stage::Settling`] and later.
     #[must_use]
     pub fn put_pipe(self, pipe: c_int, n: usize) -> Put {
         let n = n.min(MOST);
