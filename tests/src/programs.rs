@@ -32,7 +32,7 @@ const WITHIN_SWITCHES: [&str; 4] =
     ["killed_peer", "pass_to_unshimmed", "queued_while_it_moves", "transfers_left"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
-const NEED_NO_ROOM: [&str; 19] = [
+const NEED_NO_ROOM: [&str; 20] = [
     "edge_once",
     "edge_short_reads",
     "edge_short_writes",
@@ -50,6 +50,7 @@ const NEED_NO_ROOM: [&str; 19] = [
     "send_timeout",
     "signal_storm",
     "signals_interrupt",
+    "splice_into",
     "splice_late",
     "threads_share",
 ];

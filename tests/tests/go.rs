@@ -64,6 +64,12 @@ fn connections_are_carried() {
     everywhere(&["echo", "16", "500"], 80);
 }
 
+/// `io.Copy` from one connection to another is splice(2) in Go.
+#[test]
+fn what_is_copied_from_socket_to_socket_is_carried() {
+    everywhere(&["forward", "8", "300"], 80);
+}
+
 #[test]
 #[ignore = "test-all: Go is asked for by name"]
 fn many_connections_come_and_go() {

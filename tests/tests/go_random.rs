@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The release that the tests otherwise use, and those before it, with the last of each.
-const RELEASES: [&str; 4] = ["go1.22.12", "go1.23.12", "go1.24.9", "go1.25.4"];
+/// The releases about the one that the tests otherwise use, with the last of each.
+const RELEASES: [&str; 5] = ["go1.22.12", "go1.23.12", "go1.24.9", "go1.25.4", "go1.27.2"];
 
 /// Longer than a program takes that finds itself hanging.
 const LIMIT: Duration = Duration::from_secs(150);
@@ -127,7 +127,7 @@ fn more_programs_say_what_they_say_plainly() {
 #[test]
 #[ignore = "test-all: fetches toolchains"]
 fn programs_of_other_releases_say_what_they_say_plainly() {
-    for (release, first) in RELEASES.into_iter().zip([1000, 1100, 1200, 1300]) {
+    for (release, first) in RELEASES.into_iter().zip([1000, 1100, 1200, 1300, 1400]) {
         play(&[STATIC, PIE], Some(release), first..first + 8);
     }
 }

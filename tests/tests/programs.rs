@@ -174,6 +174,7 @@ programs! {
     sleeps_left
     slow_calls
     socket_options
+    splice_into
     splice_late
     splice_then_pass
     splice_through

@@ -9,7 +9,7 @@ fn word(fd: c_int) -> usize {
     fd as usize
 }
 
-/// Reads what of a file's page cache is at hand, at `position` (not negative), into `pieces`:
+/// Reads what of a file's page cache is at hand, at `position` (-1: the file's own), into `pieces`:
 /// without waiting for a device (`preadv2(2)`, RWF_NOWAIT).
 ///
 /// # Errors
@@ -27,6 +27,35 @@ pub unsafe fn read_cached(file: c_int, pieces: &[iovec], position: i64) -> Resul
             [word(file), pieces.as_ptr() as usize, pieces.len(), position as usize, 0, flags],
         )
     }
+}
+
+/// Reads what a pipe holds into `pieces`, without waiting for more.
+///
+/// # Errors
+/// The `errno`: EAGAIN where it holds nothing, EOPNOTSUPP where the pipe blocks and the kernel
+/// cannot leave that out: before Linux 6.5, and once something was spliced out of the pipe or into
+/// it.
+///
+/// # Safety
+/// The pieces describe memory that may be written.
+pub unsafe fn read_pipe(pipe: c_int, pieces: &[iovec]) -> Result<usize> {
+    let blocks = sys::fcntl(pipe, libc::F_GETFL, 0)? & libc::O_NONBLOCK as usize == 0;
+    if blocks {
+        // SAFETY: the caller's promise. (There is no position.)
+        return unsafe { read_cached(pipe, pieces, -1) };
+    }
+    // SAFETY: as above.
+    unsafe { sys::raw(Sysno::readv, [word(pipe), pieces.as_ptr() as usize, pieces.len(), 0, 0, 0]) }
+}
+
+/// Moves up to `n` bytes out of a pipe into a socket that does not block.
+///
+/// # Errors
+/// The `errno`; with EPIPE the thread has got SIGPIPE.
+pub fn splice(pipe: c_int, socket: c_int, n: usize) -> Result<usize> {
+    let flags = libc::SPLICE_F_NONBLOCK as usize;
+    // SAFETY: takes numbers only.
+    unsafe { sys::raw(Sysno::splice, [word(pipe), 0, word(socket), 0, n, flags]) }
 }
 
 /// Receives into `iov` without blocking. `Ok(0)`: end-of-file (or no room in `iov`).
@@ -146,7 +175,7 @@ fn ioctl_int(fd: c_int, request: libc::Ioctl) -> Result<u64> {
 
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 
-/// Bytes that can be received now (`FIONREAD`).
+/// Bytes that can be received now, or read from a pipe (`FIONREAD`).
 #[must_use]
 pub fn readable(fd: c_int) -> u64 {
     ioctl_int(fd, libc::FIONREAD).unwrap_or(0)

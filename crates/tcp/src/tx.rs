@@ -2,6 +2,7 @@
 
 mod gone;
 mod lock;
+mod pipe;
 mod ring;
 mod space;
 mod switch;
@@ -12,7 +13,7 @@ use crate::hand_over;
 use crate::kernel;
 use crate::layout::Direction;
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
-use ginnel_region::Corrupt;
+use ginnel_region::{Corrupt, sys};
 use ginnel_ring::park::Want;
 use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -59,25 +60,9 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The iovecs describe readable memory.
     pub unsafe fn put(self, iov: &[iovec], flags: c_int) -> Put {
-        let slot = self.slot();
         let Ok(_held) = self.send_lock_unless_interrupted() else { return Put::Interrupted };
-        if slot.has(flag::TX_SHUT) {
-            // Another thread is about to end the kernel's side, too. It would still take these
-            // bytes, and the reader them for tokens.
-            self.end_in_kernel();
-            return self.kernel_refuses();
-        }
-        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed
-        {
-            // The reader has closed: its kernel gives the answer that TCP gives, to these bytes
-            // first.
-            self.switch_down_silently();
-        }
-        match self.arrange(flags) {
-            Ok(true) => {}
-            Ok(false) => return self.kernel_is_full(),
-            Err(Corrupt) if slot.stage() == Stage::Broken => return Put::Error(libc::ECONNRESET),
-            Err(Corrupt) => return self.broken(Reason::Corrupt),
+        if let Err(put) = self.prepare(flags) {
+            return put;
         }
         if self.tx_in_ring() {
             // SAFETY: the caller's promise.
@@ -88,6 +73,30 @@ impl<'a> Endpoint<'a> {
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.put_in_kernel(iov, flags) }
+        }
+    }
+
+    /// What comes before each send, under the send lock. `Err`: with that it has ended.
+    #[inline]
+    fn prepare(self, flags: c_int) -> Result<(), Put> {
+        let slot = self.slot();
+        if slot.has(flag::TX_SHUT) {
+            // Another thread is about to end the kernel's side, too. It would still take these
+            // bytes, and the reader them for tokens.
+            self.end_in_kernel();
+            return Err(self.kernel_refuses());
+        }
+        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed
+        {
+            // The reader has closed: its kernel gives the answer that TCP gives, to these bytes
+            // first.
+            self.switch_down_silently();
+        }
+        match self.arrange(flags) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.kernel_is_full()),
+            Err(Corrupt) if slot.stage() == Stage::Broken => Err(Put::Error(libc::ECONNRESET)),
+            Err(Corrupt) => Err(self.broken(Reason::Corrupt)),
         }
     }
 
@@ -209,15 +218,22 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The iovecs describe readable memory.
     unsafe fn put_in_kernel(self, iov: &[iovec], flags: c_int) -> Put {
+        let total = iov.iter().map(|piece| piece.iov_len).sum();
+        // SAFETY: the caller's promise.
+        self.by_kernel(total, || unsafe {
+            kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL)
+        })
+    }
+
+    /// Has the kernel send up to `total` bytes, by `call`.
+    fn by_kernel(self, total: usize, call: impl FnOnce() -> sys::Result<usize>) -> Put {
         let refused = self.slot().stage() == Stage::Active
             && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed;
         if refused {
             // The reader is told of a reset within the call, and is to know that bytes were lost.
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed) + 1, Release);
         }
-        // SAFETY: the caller's promise.
-        let sent = self
-            .says_by_tcp(|| unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) });
+        let sent = self.says_by_tcp(call);
         if refused && sent.is_err() {
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
         }
@@ -225,7 +241,7 @@ impl<'a> Endpoint<'a> {
             Ok(n) => {
                 self.count_sent(n as u64);
                 Slot::count(&self.slot().out_tcp, n as u64);
-                if n < iov.iter().map(|piece| piece.iov_len).sum() {
+                if n < total {
                     // Who was given less may wait for the kernel to tell of room, and not ask
                     // again.
                     self.kernel_is_full();

@@ -53,7 +53,7 @@ func main() {
 		"collect": collect, "threads": threads, "fault": fault, "deadlines": deadlines, "own": own,
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
-		"namespaces": namespaces, "trace": traces,
+		"namespaces": namespaces, "trace": traces, "forward": forward,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -129,6 +129,43 @@ func echo(words []string) {
 	go answer(listener)
 	crowd(listener.Addr().String(), number(words, 0, 16), number(words, 1, 500))
 	listener.Close()
+}
+
+// passing takes connections, and has each answered as answer does, but by io.Copy alone: Go moves
+// the bytes from socket to socket by splice(2). With another's address: joins each to that one.
+func passing(listener net.Listener, other string) {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer connection.Close()
+			if other == "" {
+				io.Copy(connection, connection)
+				return
+			}
+			next, err := net.Dial("tcp", other)
+			must(err)
+			defer next.Close()
+			go func() {
+				io.Copy(next, connection)
+				next.(*net.TCPConn).CloseWrite()
+			}()
+			io.Copy(connection, next)
+		}()
+	}
+}
+
+// forward: both ends in this process, and between them what moves bytes by splice(2). Connections,
+// rounds.
+func forward(words []string) {
+	far, near := listen(), listen()
+	go passing(far, "")
+	go passing(near, far.Addr().String())
+	crowd(near.Addr().String(), number(words, 0, 8), number(words, 1, 300))
+	near.Close()
+	far.Close()
 }
 
 // serve: an echo server for another program, until SIGTERM.

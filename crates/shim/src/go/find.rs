@@ -111,8 +111,8 @@ impl Found {
 
 /// The offset that `clone` adds to an `m`.
 fn tls_of(image: &Image, sites: &[Site]) -> usize {
-    let clone = sites.iter().find(|site| site.body.kind == known::Kind::Clone);
-    let bytes = clone.and_then(|site| image.bytes(site.at + known::CLONE_TLS, 4));
+    let place = sites.iter().find_map(|site| Some(site.at + site.body.places_in_clone()?.0));
+    let bytes = place.and_then(|place| image.bytes(place, 4));
     bytes
         .and_then(|bytes| bytes.try_into().ok())
         .map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)

@@ -1,4 +1,4 @@
-//! The code of the functions that are replaced, as Go's releases have it (1.19 to 1.26): from
+//! The code of the functions that are replaced, as Go's releases have it (1.19 to 1.27): from
 //! src/runtime/sys_linux_amd64.s, src/syscall/asm_linux_amd64.s and internal/runtime/syscall.
 //!
 //! The whole of a function is compared, byte for byte, but for offsets that the linker fills in.
@@ -73,15 +73,26 @@ impl Body {
             && head.iter().zip(digits.chunks(2)).all(same)
             && rest.iter().all(|byte| *byte == FILLING)
     }
+
+    /// Where in `clone` its offset from an `m` to its thread-local words stands, and where its
+    /// child goes on; `None` in other functions.
+    pub fn places_in_clone(&self) -> Option<(usize, usize)> {
+        /// `lea` of a place that far from the `m`, …
+        const OFFSET: [&[u8]; 3] = [b"4d", b"8d", b"85"];
+        /// … and the parent's last instructions.
+        const PARENT: [&[u8]; 5] = [b"89", b"44", b"24", b"30", b"c3"];
+        let digits = self.code.bytes().filter(|digit| *digit != b' ').collect::<Vec<_>>();
+        let bytes = digits.chunks(2).collect::<Vec<_>>();
+        let behind = |part: &[&[u8]]| {
+            bytes.windows(part.len()).position(|here| here == part).map(|at| at + part.len())
+        };
+        Some((behind(&OFFSET)?, behind(&PARENT)?)).filter(|_| self.kind == Kind::Clone)
+    }
 }
 
-/// In `clone`: where it has its offset from an `m` to its thread-local words, …
-pub const CLONE_TLS: usize = 0x3c;
-/// … and where the child goes on.
-pub const CLONE_CHILD: usize = 0x52;
-
-/// Every function of every release.
-pub static BODIES: [Body; 13] = [
+/// Every function of every release. From 1.27 on Go's assembler has a small number moved into a
+/// register by a shorter instruction.
+pub static BODIES: [Body; 18] = [
     Body {
         kind: Kind::Syscall,
         names: &[
@@ -94,7 +105,25 @@ pub static BODIES: [Body; 13] = [
         code: "4989f2 4889fa 4889ce 4889df 0f05 483d01f0ffff 7615 48f7d8 4889c1 48c7c0ffffffff \
                48c7c300000000 c3 4889d3 48c7c100000000 c3",
     },
-    // 1.21 and later.
+    // 1.27.
+    Body {
+        kind: Kind::Syscall,
+        names: &[b"internal/runtime/syscall/linux.Syscall6"],
+        own_threads: false,
+        result: 0,
+        code: "4989f2 4889fa 4889ce 4889df 0f05 483d01f0ffff 7613 48f7d8 4889c1 48c7c0ffffffff \
+               bb00000000 c3 4889d3 b900000000 c3",
+    },
+    Body {
+        kind: Kind::Vfork,
+        names: &[b"syscall.rawVforkSyscall"],
+        own_threads: false,
+        result: 0x28,
+        code: "488b7c2410 488b742418 488b542420 41ba00000000 41b800000000 41b900000000 488b442408 \
+               415c 0f05 4154 483d01f0ffff 7612 48c7442428ffffffff 48f7d8 4889442430 c3 4889442428 \
+               48c744243000000000 c3",
+    },
+    // 1.21 to 1.26.
     Body {
         kind: Kind::Vfork,
         names: &[b"syscall.rawVforkSyscall"],
@@ -168,6 +197,30 @@ pub static BODIES: [Body; 13] = [
                498945.. 48c7c1f8ffffff 4d896930 644c8909 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 \
                0f05 ebf2",
     },
+    // 1.27.
+    Body {
+        kind: Kind::Clone,
+        names: &[b"runtime.clone"],
+        own_threads: true,
+        result: 0x30,
+        code: "8b7c2408 488b742410 ba00000000 41ba00000000 41b800000000 4c8b6c2418 4c8b4c2420 \
+               4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 4983c008 4881cf00000800 b838000000 \
+               0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 74.. 4983f900 74.. b8ba000000 0f05 \
+               498945.. 4d896930 644c890c25f8ffffff 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 0f05 \
+               ebf2",
+    },
+    // The same in a position-independent program.
+    Body {
+        kind: Kind::Clone,
+        names: &[b"runtime.clone"],
+        own_threads: true,
+        result: 0x30,
+        code: "8b7c2408 488b742410 ba00000000 41ba00000000 41b800000000 4c8b6c2418 4c8b4c2420 \
+               4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 4983c008 4881cf00000800 b838000000 \
+               0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 74.. 4983f900 74.. b8ba000000 0f05 \
+               498945.. 48c7c1f8ffffff 4d896930 644c8909 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 \
+               0f05 ebf2",
+    },
     Body {
         kind: Kind::ExitThread,
         names: &[b"runtime.exitThread"],
@@ -182,7 +235,16 @@ pub static BODIES: [Body; 13] = [
         result: 0x28,
         code: "488b7c2408 488b742410 488b542418 4c8b542420 b80d000000 0f05 89442428 c3",
     },
-    // 1.21 and later.
+    // 1.27.
+    Body {
+        kind: Kind::ThreadLocals,
+        names: &[b"runtime.settls"],
+        own_threads: true,
+        result: 0,
+        code: "55 4889e5 4883ec20 4883c708 4889fe bf02100000 b89e000000 0f05 483d01f0ffff 760b \
+               c70425f1000000f1000000 4883c420 5d c3",
+    },
+    // 1.21 to 1.26.
     Body {
         kind: Kind::ThreadLocals,
         names: &[b"runtime.settls"],
@@ -201,3 +263,23 @@ pub static BODIES: [Body; 13] = [
                483d01f0ffff 760b c70425f1000000f1000000 488b6c2420 4883c428 c3",
     },
 ];
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test may fail by a panic")]
+mod tests {
+    use super::{BODIES, Kind};
+
+    #[test]
+    fn every_clone_says_where_its_child_goes_on() {
+        for body in &BODIES {
+            let Some((offset, child)) = body.places_in_clone() else {
+                assert_ne!(body.kind, Kind::Clone);
+                continue;
+            };
+            let digits = body.code.replace(' ', "");
+            assert_eq!(&digits[2 * offset..2 * offset + 8], "....0000");
+            // It takes the stack that it was given.
+            assert_eq!(&digits[2 * child..2 * child + 6], "4889f4");
+        }
+    }
+}

@@ -130,12 +130,12 @@ fn own_threads(found: &Found, image: &Image) -> Result<*mut context::Context, &'
     if !registers::may_be_set() {
         return Err("this kernel or processor does not let programs set FS");
     }
-    let clone = found
+    let child = found
         .sites
         .iter()
-        .find(|site| site.body.kind == Kind::Clone)
+        .find_map(|site| Some(site.at + site.body.places_in_clone()?.1))
         .ok_or("it makes no threads")?;
-    threads::prepare(clone.at, found.tls);
+    threads::prepare(child, found.tls);
     threads::settle_signals();
     signals::start(image.code());
     context::of_first_thread().ok_or("there is no memory")

@@ -3,7 +3,7 @@
 //! variables, `errno`), and gives it Go's registers.
 
 use super::context::Context;
-use super::{known, registers, stub};
+use super::{registers, stub};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -43,10 +43,10 @@ static CHILD: AtomicUsize = AtomicUsize::new(0);
 /// So much stack has a thread here, beside Go's.
 const STACK: usize = 256 << 10;
 
-/// Before the program starts. `clone` is at `at`.
-pub fn prepare(at: usize, tls: usize) {
+/// Before the program starts. A child of `clone` goes on at `child`.
+pub fn prepare(child: usize, tls: usize) {
     TLS.store(tls, Ordering::Relaxed);
-    CHILD.store(at + known::CLONE_CHILD, Ordering::Relaxed);
+    CHILD.store(child, Ordering::Relaxed);
 }
 
 /// The first `pthread_create` of a process sets a handler for the signal by which the C library has

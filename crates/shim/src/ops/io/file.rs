@@ -1,12 +1,14 @@
 //! From a file into a socket (`sendfile`), and between a socket and a pipe (`splice`).
 
 use super::send::{send_before, send_carried, send_kernel};
-use super::{PATIENCE, nonblocking, recv};
+use super::{PATIENCE, advance, nonblocking, recv};
 use crate::ops::Outcome;
-use crate::{next, runtime};
+use crate::{next, runtime, sets};
+use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::{Reason, Stage};
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::tx::Put;
 use libc::{c_int, c_uint, iovec, off64_t};
 
 /// How long it waits for the kernel in a call that is not to block, nanoseconds.
@@ -174,19 +176,120 @@ fn leave_ring(endpoint: Endpoint<'static>) -> Outcome {
 }
 
 /// `splice(2)` without offsets. Out of a socket the bytes are copied, for the kernel does not see
-/// those in a ring. Into a socket the kernel moves them, once that direction is back on TCP.
+/// those in a ring. Into a socket that does not block they are read into the ring; into one that
+/// does the kernel moves them, once that direction is back on TCP.
 pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
-    if let Some(endpoint) = runtime::find(to)
-        && let failed @ Outcome::Failed(_) = leave_ring(endpoint)
-    {
-        return failed;
+    if let Some(endpoint) = runtime::find(to) {
+        return if may_be_spliced_into(endpoint) && is_pipe(from) {
+            splice_in(endpoint, from, count, flags)
+        } else {
+            leave_ring(endpoint)
+        };
     }
     let Some(endpoint) = runtime::find(from) else { return Outcome::Libc };
-    let is_pipe = sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
-    if count == 0 || !is_pipe || matches!(endpoint.slot().stage(), Stage::Plain | Stage::Closed) {
+    if count == 0 || !is_pipe(to) || matches!(endpoint.slot().stage(), Stage::Plain | Stage::Closed)
+    {
         return Outcome::Libc;
     }
     splice_out(endpoint, to, count, flags)
+}
+
+fn is_pipe(fd: c_int) -> bool {
+    sys::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
+}
+
+/// This process has made a pipe of packets.
+static PACKETS: AtomicBool = AtomicBool::new(false);
+
+/// A pipe of packets (O_DIRECT) is there: who reads less than a packet loses the rest, where splice
+/// leaves it. The end that is read does not tell of it.
+pub fn note_packets() {
+    PACKETS.store(true, Ordering::Relaxed);
+}
+
+/// Can what lies in a pipe be read into the ring as it would be spliced? The socket must be this
+/// process's alone, for others may have changed whether it blocks.
+fn may_be_spliced_into(endpoint: Endpoint<'_>) -> bool {
+    let slot = endpoint.slot();
+    // (Whether it blocks is not kept for one that is no candidate yet.)
+    sys::fcntl(endpoint.fd(), libc::F_GETFL, 0)
+        .is_ok_and(|set| set & libc::O_NONBLOCK as usize != 0)
+        && !slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED | flag::TX_SHUT)
+        && !matches!(slot.stage(), Stage::Plain | Stage::Closed | Stage::Broken)
+        && !PACKETS.load(Ordering::Relaxed)
+}
+
+/// From a pipe into a socket that does not block.
+fn splice_in(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_uint) -> Outcome {
+    let mut done = 0;
+    while done < count {
+        let left = (count - done).min(PIECE);
+        let none = core::ptr::null_mut;
+        // SAFETY: no offsets; a cancellation point, as the program's own call.
+        let call = || unsafe { next::splice(pipe, none(), endpoint.fd(), none(), left, flags) };
+        let sent = if is_active(endpoint) { None } else { send_before(endpoint, 0, call) };
+        match (sent, done) {
+            (Some(outcome), 0) => return outcome,
+            (Some(Outcome::Done(n @ 1..)), _) => {
+                done += n.unsigned_abs();
+                break;
+            }
+            (Some(_), _) => break,
+            (None, _) => {}
+        }
+        match endpoint.put_pipe(pipe, left) {
+            Put::Bytes(0) if done > 0 => break,
+            Put::Bytes(0) => match wait_for_pipe(pipe, flags) {
+                None => {}
+                Some(outcome) => return outcome,
+            },
+            Put::Bytes(n) => done += n,
+            Put::RingFull if sets::filled(endpoint) => {}
+            Put::Error(libc::EOPNOTSUPP) if done == 0 => return leave_ring(endpoint),
+            put => return ended(endpoint, put, done),
+        }
+    }
+    if endpoint.slot().stage() == Stage::Settling {
+        advance(endpoint, false);
+    }
+    Outcome::Done(done as isize)
+}
+
+/// How a splice into a socket ends that could not go on.
+#[cold]
+fn ended(endpoint: Endpoint<'static>, put: Put, done: usize) -> Outcome {
+    if put == Put::KernelFull {
+        // As in a send.
+        let _ = endpoint.tidy();
+    }
+    match put {
+        Put::Error(errno) if done > 0 && errno != libc::EPIPE => endpoint.keep_error(errno),
+        Put::Error(errno) if done == 0 => return Outcome::Failed(errno),
+        Put::Kernel if done == 0 => return Outcome::Libc,
+        _ if done == 0 => return Outcome::Failed(libc::EAGAIN),
+        _ => {}
+    }
+    Outcome::Done(done as isize)
+}
+
+/// Nothing lies in the pipe: `None` once something does, if the call may wait for that.
+#[cold]
+fn wait_for_pipe(pipe: c_int, flags: c_uint) -> Option<Outcome> {
+    let settings = sys::fcntl(pipe, libc::F_GETFL, 0).unwrap_or(0);
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && settings & libc::O_NONBLOCK as usize == 0;
+    let mut asked = libc::pollfd { fd: pipe, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd. A cancellation point, as the program's own call.
+    if unsafe { next::poll(&raw mut asked, 1, if waits { -1 } else { 0 }) } < 0 {
+        return Some(Outcome::Failed(next::errno()));
+    }
+    if asked.revents & libc::POLLIN != 0 {
+        None
+    } else if asked.revents & libc::POLLHUP != 0 {
+        // Nobody writes into it any more.
+        Some(Outcome::Done(0))
+    } else {
+        Some(Outcome::Failed(libc::EAGAIN))
+    }
 }
 
 /// From a socket into a pipe: looks at bytes, writes them into the pipe, and then takes as many.
