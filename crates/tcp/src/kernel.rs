@@ -1,6 +1,8 @@
 //! System calls on the TCP socket beneath a channel, and on a file that is sent. None of them
 //! blocks.
 
+pub mod pipe;
+
 use ginnel_region::sys::{self, Result};
 use libc::{c_int, iovec};
 use syscalls::Sysno;
@@ -27,35 +29,6 @@ pub unsafe fn read_cached(file: c_int, pieces: &[iovec], position: i64) -> Resul
             [word(file), pieces.as_ptr() as usize, pieces.len(), position as usize, 0, flags],
         )
     }
-}
-
-/// Reads what a pipe holds into `pieces`, without waiting for more.
-///
-/// # Errors
-/// The `errno`: EAGAIN where it holds nothing, EOPNOTSUPP where the pipe blocks and the kernel
-/// cannot leave that out: before Linux 6.5, and once something was spliced out of the pipe or into
-/// it.
-///
-/// # Safety
-/// The pieces describe memory that may be written.
-pub unsafe fn read_pipe(pipe: c_int, pieces: &[iovec]) -> Result<usize> {
-    let blocks = sys::fcntl(pipe, libc::F_GETFL, 0)? & libc::O_NONBLOCK as usize == 0;
-    if blocks {
-        // SAFETY: the caller's promise. (There is no position.)
-        return unsafe { read_cached(pipe, pieces, -1) };
-    }
-    // SAFETY: as above.
-    unsafe { sys::raw(Sysno::readv, [word(pipe), pieces.as_ptr() as usize, pieces.len(), 0, 0, 0]) }
-}
-
-/// Moves up to `n` bytes out of a pipe into a socket that does not block.
-///
-/// # Errors
-/// The `errno`; with EPIPE the thread has got SIGPIPE.
-pub fn splice(pipe: c_int, socket: c_int, n: usize) -> Result<usize> {
-    let flags = libc::SPLICE_F_NONBLOCK as usize;
-    // SAFETY: takes numbers only.
-    unsafe { sys::raw(Sysno::splice, [word(pipe), 0, word(socket), 0, n, flags]) }
 }
 
 /// Receives into `iov` without blocking. `Ok(0)`: end-of-file (or no room in `iov`).

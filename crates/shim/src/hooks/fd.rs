@@ -133,9 +133,6 @@ pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut 
         libc::F_SETFL => {
             // The kernel takes these bits as they are given.
             let flags = argument.addr() as c_int;
-            if flags & libc::O_DIRECT != 0 {
-                ops::io::note_packets();
-            }
             keeping_errno(|| {
                 ops::fd::flags_changed(
                     fd,

@@ -116,9 +116,6 @@ pub(super) unsafe extern "C" fn pipe(ends: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
-    if flags & libc::O_DIRECT != 0 {
-        ops::io::note_packets();
-    }
     // SAFETY: the program's own arguments.
     unsafe { made_pair(next::pipe2(ends, flags), ends, Kind::Other) }
 }

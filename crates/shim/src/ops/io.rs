@@ -6,7 +6,7 @@ mod hand_over;
 mod recv;
 mod send;
 
-pub use file::{PIECE, note_packets, sendfile, splice};
+pub use file::{PIECE, sendfile, splice};
 pub use hand_over::{hand_over, hand_over_for, hand_over_if_possible, offer};
 pub use recv::{recv, recv_one};
 pub use send::send_all;

@@ -3,7 +3,7 @@
 use super::Put;
 use crate::endpoint::Endpoint;
 use crate::growth;
-use crate::kernel;
+use crate::kernel::{self, pipe};
 use crate::ledger::{Reason, Slot};
 use ginnel_region::Corrupt;
 use libc::{c_int, iovec};
@@ -56,8 +56,12 @@ impl Endpoint<'_> {
             iovec { iov_base: at.cast(), iov_len: first },
             iovec { iov_base: again.cast(), iov_len: rest },
         ];
+        let part = kernel::readable(pipe) > n;
         // SAFETY: so many bytes are free here, under the send lock.
-        match unsafe { kernel::read_pipe(pipe, &pieces) } {
+        let read = unsafe {
+            if part { pipe::read_part(pipe, pieces, n as usize) } else { pipe::read(pipe, &pieces) }
+        };
+        match read {
             Ok(0) | Err(libc::EAGAIN) => Ok(Put::Bytes(0)),
             Ok(got) => {
                 let got = (got as u64).min(n);
@@ -77,7 +81,7 @@ impl Endpoint<'_> {
         }
         let mut told = false;
         let put = self.by_kernel(n, || {
-            let moved = kernel::splice(pipe, self.fd(), n);
+            let moved = pipe::splice(pipe, self.fd(), n);
             told = moved == Err(libc::EPIPE);
             moved
         });

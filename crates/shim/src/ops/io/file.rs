@@ -4,7 +4,6 @@ use super::send::{send_before, send_carried, send_kernel};
 use super::{PATIENCE, advance, nonblocking, recv};
 use crate::ops::Outcome;
 use crate::{next, runtime, sets};
-use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Reason, Stage, flag};
@@ -198,15 +197,6 @@ fn is_pipe(fd: c_int) -> bool {
     sys::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
-/// This process has made a pipe of packets.
-static PACKETS: AtomicBool = AtomicBool::new(false);
-
-/// A pipe of packets (O_DIRECT) is there: who reads less than a packet loses the rest, where splice
-/// leaves it. The end that is read does not tell of it.
-pub fn note_packets() {
-    PACKETS.store(true, Ordering::Relaxed);
-}
-
 /// Can what lies in a pipe be read into the ring as it would be spliced? The socket must be this
 /// process's alone, for others may have changed whether it blocks.
 fn may_be_spliced_into(endpoint: Endpoint<'_>) -> bool {
@@ -216,7 +206,6 @@ fn may_be_spliced_into(endpoint: Endpoint<'_>) -> bool {
         .is_ok_and(|set| set & libc::O_NONBLOCK as usize != 0)
         && !slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED | flag::TX_SHUT)
         && !matches!(slot.stage(), Stage::Plain | Stage::Closed | Stage::Broken)
-        && !PACKETS.load(Ordering::Relaxed)
 }
 
 /// From a pipe into a socket that does not block.
