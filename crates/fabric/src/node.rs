@@ -7,6 +7,8 @@
 //! An endpoint that lives holds a [lock](ginnel_node::life) on the byte that has its page's number.
 //! Those of another machine are as alive as any process there that has endpoints.
 
+#[cfg(test)]
+mod attacks;
 mod dead;
 mod ear;
 mod place;
@@ -221,7 +223,7 @@ impl Node {
     #[inline]
     pub(crate) fn wake(&self, id: EndpointId) {
         fence(Ordering::SeqCst);
-        if word(self.segment(), id.page(), ASLEEP).load(Ordering::Relaxed) == 1 {
+        if word(self.segment(), id.page(), ASLEEP).load(Ordering::Relaxed) != 0 {
             self.rouse(id);
         }
     }
@@ -229,9 +231,16 @@ impl Node {
     #[cold]
     fn rouse(&self, id: EndpointId) {
         let asleep = word(self.segment(), id.page(), ASLEEP);
-        if asleep.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        let step = |from, to| {
+            asleep
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                .map_or_else(|now| now == to, |_| true)
+        };
+        // Whoever found it asleep before may have been killed before it rang.
+        if step(1, 2) {
             let waiter = word(self.segment(), id.page(), WAITER).load(Ordering::Acquire);
             u32::try_from(waiter).into_iter().for_each(|page| self.hold.ring(page));
+            step(2, 0);
         }
     }
 
