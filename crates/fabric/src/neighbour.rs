@@ -184,6 +184,11 @@ impl Hold {
         self.neighbour.is_there()
     }
 
+    /// Is it this process's? A child of fork has its parent's.
+    pub fn is_own(&self) -> bool {
+        self.neighbour.pid == sys::pid()
+    }
+
     /// Gives the hold up; with a process's last one goes what it has of the segment.
     pub fn leave(self) {
         let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -133,6 +133,11 @@ impl Node {
         numbers.len()
     }
 
+    /// Is it this process's, and not its parent's?
+    pub(crate) fn is_own(&self) -> bool {
+        self.hold.is_own()
+    }
+
     /// Says which job it belongs to.
     pub(crate) fn set_job(&self, job: u64) {
         word(self.segment(), self.own.id.page(), JOB).store(job, Ordering::Relaxed);
@@ -245,8 +250,12 @@ impl Node {
     }
 
     /// Leaves: frees this endpoint and every pair whose other end is gone, too. The last to leave
-    /// removes the segment, where that is a file.
+    /// removes the segment, where that is a file. In a child of fork it stays its parent's.
     pub fn leave(self) {
+        if !self.is_own() {
+            // Nor is anything closed: where the lock's map was there may be something else.
+            return std::mem::forget(self);
+        }
         let Self { hold, own } = self;
         let guard = hold.guard(PATIENCE);
         let segment = hold.segment();

@@ -199,10 +199,6 @@ fn heads_of(path: &Path) -> Vec<(Use, bool, u64)> {
     all.map(|head| (head.owner().kind, head.is_busy(), first(&head))).collect()
 }
 
-fn started(name: &str, place: &Path) -> Child {
-    again(name, place).spawn().expect("started")
-}
-
 /// Processes are killed at whatever they do, with others living and without. Nothing is left of
 /// them, nobody waits for them, and the living keep what is theirs.
 #[test]
@@ -221,7 +217,8 @@ fn processes_that_are_killed_anywhere_leave_nothing() {
         // With one that lives throughout, and without.
         let (memory, mut stays) =
             (Memory::default(), (round % 2 == 0).then(|| (open(&path), open(&path))));
-        let mut all: Vec<Child> = (0..3).map(|_| started(NAME, place.path())).collect();
+        let mut all: Vec<Child> =
+            (0..3).map(|_| again(NAME, place.path()).spawn().expect("started")).collect();
         for one in &mut all {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             std::thread::sleep(Duration::from_micros(5000 + (random >> 33) % 60_000));
@@ -373,4 +370,30 @@ fn garbage_in_an_endpoints_page_ends_no_process() {
         clean(&path).expect("cleaned");
         assert!(begun.elapsed() < Duration::from_secs(5), "somebody was waited for");
     }
+}
+
+/// A child closes what it has by fork: at its exit, say.
+#[test]
+fn a_child_that_closes_its_parents_endpoint_takes_nothing_away() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("mpi");
+    let (a, mut b) = (open(&path), open(&path));
+    // SAFETY: the child calls what allocates, as only glibc's fork of one of several threads may.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        a.close();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((status, b.node().lives(a.id()), a.node().count()), (0, true, 2));
+    a.node().sleeping();
+    say(&mut b, a.id(), b"word,...").expect("room");
+    assert_eq!(sys::poll(a.node().fifo(), libc::POLLIN, 1000), 1, "its waiter is there");
+    a.node().awake();
+    a.close();
+    b.close();
+    assert_eq!(files_in(place.path()).len(), 0);
 }
