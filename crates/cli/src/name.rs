@@ -64,12 +64,12 @@ pub fn is_by_product(name: &str) -> bool {
 }
 
 /// Is this a file that a segment's members make in its directory of wake-ups
-/// (`ginnel_node::waiter`, `ginnel_tcp::attach`)?
+/// (`ginnel_node::waiter`, `ginnel_tcp::attach`, `ginnel_fabric`)?
 pub fn is_wake_file(name: &str) -> bool {
     let rest = |kind: char| name.strip_prefix(kind).filter(|rest| !rest.is_empty());
     rest('w').is_some_and(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
         || rest('m').is_some_and(|member| member.bytes().all(|byte| byte.is_ascii_digit()))
-        || name == "parties"
+        || ["parties", "endpoints"].contains(&name)
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn wake_files_are_told_from_others() {
         assert!(is_wake_file("w0123456789abcdef") && is_wake_file("m0") && is_wake_file("m65535"));
-        assert!(is_wake_file("parties"));
+        assert!(is_wake_file("parties") && is_wake_file("endpoints"));
         assert!(
             !["w", "m", "m1x", "w0123", "notes", "w0123456789abcdeg"]
                 .iter()

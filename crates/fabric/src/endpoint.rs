@@ -112,7 +112,7 @@ impl Endpoint {
     /// room are given a moment.
     pub fn close(mut self) {
         let until = sys::monotonic_ns() + LINGER;
-        while self.untold > 0 && sys::monotonic_ns() < until {
+        while self.untold > 0 && self.node.is_own() && sys::monotonic_ns() < until {
             self.tell_again();
             sys::yield_now();
         }

@@ -9,6 +9,8 @@ use ginnel_node::life::open_lives;
 use ginnel_node::{Joined, Library, LifeLock, Look, Node, Reach, Settings, Waiter, join};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Config, Head, Segment, Use, open};
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -47,7 +49,14 @@ pub(crate) struct Hold {
 }
 
 /// The right to make and free groups; other processes wait for it.
-pub struct Guard(#[expect(dead_code, reason = "the open file is the lock")] Fd);
+pub struct Guard(Fd);
+
+impl Drop for Guard {
+    /// To close the file does not do: a child that another thread forked meanwhile has it, too.
+    fn drop(&mut self) {
+        let _ = sys::flock(self.0.0, libc::LOCK_UN);
+    }
+}
 
 fn system(doing: &'static str) -> impl Fn(i32) -> Error {
     move |errno| Error::System(doing, errno)
@@ -100,8 +109,15 @@ impl Neighbour {
 
     /// Is its segment there, still, with what lies beside it?
     fn is_there(&self) -> bool {
-        let wakes = sys::fstat(self.node.joined().wake_dir());
-        self.is_named() && wakes.is_ok_and(|stat| stat.st_nlink > 0)
+        let joined = self.node.joined();
+        let is_beside = || {
+            let own = sys::fstat(joined.wake_dir());
+            let named = std::fs::metadata(beside(&self.path, ".wake"));
+            named.is_ok_and(|named| {
+                own.is_ok_and(|own| (own.st_dev, own.st_ino) == (named.dev(), named.ino()))
+            })
+        };
+        self.is_named() && (joined.place.is_some() || is_beside())
     }
 
     /// Is its segment what the path names, still?
@@ -114,10 +130,32 @@ impl Neighbour {
     }
 }
 
+/// What lies beside a segment's file, under the same name with more behind it.
+pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(more);
+    name.into()
+}
+
+/// The one path of a segment: what lies beside it has the path's name, and the process may go to
+/// another directory. A socket keeps its own, of which the length is limited.
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if join::is_socket(path) {
+        return absolute();
+    }
+    let in_parent = || {
+        let path = absolute();
+        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(in_parent).unwrap_or_else(absolute)
+}
+
 impl Hold {
     /// Joins the segment at `path`: a file, which is made where there is none, a machine's device,
     /// or a socket of `ginneld`.
     pub fn join(path: &Path, config: &Config) -> Result<Self, Error> {
+        let path = resolved(path);
         let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = sys::pid();
         let is_it = |neighbour: &Neighbour| neighbour.path == path && neighbour.pid == pid;
@@ -126,7 +164,7 @@ impl Hold {
             match place.or_else(|| all.iter().position(|&(it, ends)| is_it(it) && ends == 0)) {
                 Some(place) => place,
                 None => {
-                    all.push((Box::leak(Box::new(Neighbour::new(path, config)?)), 0));
+                    all.push((Box::leak(Box::new(Neighbour::new(&path, config)?)), 0));
                     all.len() - 1
                 }
             };
@@ -144,6 +182,11 @@ impl Hold {
     /// Is the segment there, still?
     pub fn is_there(&self) -> bool {
         self.neighbour.is_there()
+    }
+
+    /// Is it this process's? A child of fork has its parent's.
+    pub fn is_own(&self) -> bool {
+        self.neighbour.pid == sys::pid()
     }
 
     /// Gives the hold up; with a process's last one goes what it has of the segment.
@@ -179,6 +222,16 @@ impl Hold {
     /// Are processes of that member on this kernel, with their locks where this one has its own?
     pub fn is_beside(&self, member: u16) -> bool {
         member == self.member() || self.neighbour.node.member_is_beside(member)
+    }
+
+    /// Have processes joined the segment's file that are not there for endpoints: under the shim,
+    /// say? They may have no pages at the moment.
+    pub fn is_others(&self) -> bool {
+        let entries =
+            std::fs::read_dir(beside(self.path(), ".wake")).into_iter().flatten().flatten();
+        let member = |name: OsString| name.to_str()?.strip_prefix('m')?.parse().ok();
+        let mut members = entries.filter_map(|entry| member(entry.file_name()));
+        members.any(|member| member != self.member() && self.is_beside(member))
     }
 
     /// Does an endpoint live whose page this is?
@@ -221,8 +274,9 @@ impl Hold {
             }
             sys::sleep_ms(1);
         }
-        let named = sys::fstat(fd.0).is_ok_and(|stat| stat.st_nlink > 0);
-        Ok((named && self.is_there()).then_some(Guard(fd)))
+        let guard = Guard(fd);
+        let named = sys::fstat(guard.0.0).is_ok_and(|stat| stat.st_nlink > 0);
+        Ok((named && self.is_there()).then_some(guard))
     }
 
     /// Where the daemon rings for machines, on a host where it serves the segment.
@@ -245,7 +299,15 @@ impl Hold {
 
     /// Frees waiters of the dead, and gives back the entries of processes and members that are
     /// gone. Their endpoints are freed before.
-    pub fn reclaim(&self) {
+    pub fn reclaim(&self, _guard: &Guard) {
+        // Whoever makes or frees one of them has the guard, which the caller has.
+        let is_left = |head: &Head| {
+            let owner = head.owner();
+            owner.kind == Use::Waiter && owner.member == self.member() && head.is_busy()
+        };
+        for head in self.segment().heads_within_reach().filter(is_left) {
+            self.retire(Waiter::from_parts(head.page(), -1));
+        }
         let mut look = Look::begin(&self.neighbour.node, Reach::All);
         look.pages(&mut [(Use::Endpoint, &mut |_, _| None)]);
         look.end(&());

@@ -7,6 +7,8 @@
 //! An endpoint that lives holds a [lock](ginnel_node::life) on the byte that has its page's number.
 //! Those of another machine are as alive as any process there that has endpoints.
 
+#[cfg(test)]
+mod attacks;
 mod dead;
 mod ear;
 mod place;
@@ -131,6 +133,11 @@ impl Node {
         numbers.len()
     }
 
+    /// Is it this process's, and not its parent's?
+    pub(crate) fn is_own(&self) -> bool {
+        self.hold.is_own()
+    }
+
     /// Says which job it belongs to.
     pub(crate) fn set_job(&self, job: u64) {
         word(self.segment(), self.own.id.page(), JOB).store(job, Ordering::Relaxed);
@@ -221,7 +228,7 @@ impl Node {
     #[inline]
     pub(crate) fn wake(&self, id: EndpointId) {
         fence(Ordering::SeqCst);
-        if word(self.segment(), id.page(), ASLEEP).load(Ordering::Relaxed) == 1 {
+        if word(self.segment(), id.page(), ASLEEP).load(Ordering::Relaxed) != 0 {
             self.rouse(id);
         }
     }
@@ -229,15 +236,26 @@ impl Node {
     #[cold]
     fn rouse(&self, id: EndpointId) {
         let asleep = word(self.segment(), id.page(), ASLEEP);
-        if asleep.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        let step = |from, to| {
+            asleep
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                .map_or_else(|now| now == to, |_| true)
+        };
+        // Whoever found it asleep before may have been killed before it rang.
+        if step(1, 2) {
             let waiter = word(self.segment(), id.page(), WAITER).load(Ordering::Acquire);
             u32::try_from(waiter).into_iter().for_each(|page| self.hold.ring(page));
+            step(2, 0);
         }
     }
 
     /// Leaves: frees this endpoint and every pair whose other end is gone, too. The last to leave
-    /// removes the segment, where that is a file.
+    /// removes the segment, where that is a file. In a child of fork it stays its parent's.
     pub fn leave(self) {
+        if !self.is_own() {
+            // Nor is anything closed: where the lock's map was there may be something else.
+            return std::mem::forget(self);
+        }
         let Self { hold, own } = self;
         let guard = hold.guard(PATIENCE);
         let segment = hold.segment();

@@ -52,6 +52,9 @@ impl Pool {
 
     /// Leaves the segment. What was allocated is given back.
     pub fn close(self) {
+        if !self.node.is_own() {
+            return self.node.leave();
+        }
         let Ok(guard) = self.node.guard() else { return self.node.leave() };
         let own: Vec<Head> =
             self.node.segment().heads_within_reach().filter(|head| self.is_own(*head)).collect();

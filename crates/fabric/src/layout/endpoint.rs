@@ -8,7 +8,7 @@
 //! | 0x18 | where its table of incoming pairs begins |
 //! | 0x20 | a number of its process's |
 //! | 0x28 | its job, 0 where it has none |
-//! | 0x40 | 0 awake, 1 asleep |
+//! | 0x40 | 0 awake, 1 asleep, 2 asleep and being woken, by somebody who may be killed before |
 //! | 0x80 | how often a pair was entered in the table |
 
 use ginnel_region::PAGE;

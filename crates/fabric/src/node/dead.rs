@@ -6,12 +6,15 @@ use crate::layout::endpoint::{ENDPOINT, JOB};
 use crate::layout::memory::owner_of;
 use crate::layout::pair::{self, PAIR};
 use crate::layout::{head_of, word};
-use crate::neighbour::{Guard, Hold};
+use crate::neighbour::{Guard, Hold, beside};
 use ginnel_region::{Config, Head, Use};
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+/// What the directory beside a segment is called while it is removed.
+const GONE: &str = ".gone.wake";
 
 /// Frees what the dead left in the segment at `path`, and removes it where nobody is left. Nothing
 /// where there is none.
@@ -19,7 +22,8 @@ use std::sync::atomic::Ordering;
 /// # Errors
 /// What stood against it.
 pub fn clean(path: &Path) -> Result<(), Error> {
-    if !path.exists() {
+    // Of one who was killed while it removed the segment there may be less than a file.
+    if !path.exists() && !beside(path, ".wake").exists() && !beside(path, GONE).exists() {
         return Ok(());
     }
     let hold = Hold::join(path, &Config::default())?;
@@ -33,20 +37,29 @@ pub fn clean(path: &Path) -> Result<(), Error> {
     done
 }
 
-/// Removes a segment's file, and what lies beside it, where nobody has anything in it.
+/// Removes a segment's file, and what lies beside it, where nobody has anything in it, nor has
+/// joined it for something else.
 pub(super) fn remove_if_empty(_guard: &Guard, hold: &Hold) {
-    if hold.is_file() && hold.segment().heads_within_reach().next().is_none() {
-        let mut wakes = OsString::from(hold.path());
-        wakes.push(".wake");
-        // The file last: whoever makes it anew finds nothing of the old one's, and whoever joined
-        // the old one meanwhile finds that it is gone.
-        let _ = std::fs::remove_dir_all(wakes);
+    let is_empty = || hold.segment().heads_within_reach().next().is_none();
+    if hold.is_file() && is_empty() && !hold.is_others() {
+        let (wakes, gone) = (beside(hold.path(), ".wake"), beside(hold.path(), GONE));
+        // The file first, and the directory at once: whoever joined the file meanwhile, or makes it
+        // anew and finds the old one's locks, finds that one of the two is not what the path names.
         let _ = std::fs::remove_file(hold.path());
+        // Somebody else may be removing what was there just before, or was killed at that.
+        for _ in 0..100 {
+            let _ = std::fs::remove_dir_all(&gone);
+            match std::fs::rename(&wakes, &gone) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                _ => break,
+            }
+        }
+        let _ = std::fs::remove_dir_all(&gone);
     }
 }
 
 /// Frees the groups of the dead.
-pub(super) fn reclaim(_guard: &Guard, hold: &Hold) {
+pub(super) fn reclaim(guard: &Guard, hold: &Hold) {
     let segment = hold.segment();
     let free = |head: Head| {
         if let Some(head) = segment.take(head) {
@@ -79,7 +92,7 @@ pub(super) fn reclaim(_guard: &Guard, hold: &Hold) {
             free(head);
         }
     }
-    hold.reclaim();
+    hold.reclaim(guard);
 }
 
 /// The jobs of which somebody lives.

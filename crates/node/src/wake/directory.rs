@@ -36,12 +36,19 @@ pub(crate) fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
     };
     let Ok(fd) = open(0).or_else(|_| made()).or_else(|_| open(0)) else { return -1 };
     let fd = sys::move_high(fd);
-    if sys::flock(fd, libc::LOCK_SH | libc::LOCK_NB).is_ok() {
-        return fd;
+    // Whoever asks whether the member lives has the file to itself for a moment.
+    for _ in 0..ASKERS {
+        if sys::flock(fd, libc::LOCK_SH | libc::LOCK_NB).is_ok() {
+            return fd;
+        }
+        sys::sleep_ms(1);
     }
     sys::close(fd);
     -1
 }
+
+/// How often a lock that somebody else has is tried for.
+const ASKERS: u32 = 100;
 
 /// Does a process show that `member` lives, by a lock on its file in the directory `dir`?
 ///
@@ -132,4 +139,35 @@ pub(crate) fn find_wake_directory(directory: &Path, segment: &Path) -> Result<i3
     }
     sys::close(fd);
     Err(libc::EPERM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Another user's process asks all the time, and this one joins.
+    #[test]
+    fn whoever_asks_whether_a_member_lives_does_not_keep_it_from_showing_so() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = CString::new(place.path().as_os_str().as_bytes()).expect("a path");
+        let open = || sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0);
+        let (dir, done) = (Fd(open().expect("there")), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = member_is_shown(dir.0, 7);
+                }
+            });
+            let shown = (0..2000).filter(|_| {
+                let lock = lock_member(dir.0, 0o600, 7);
+                let shown = lock >= 0;
+                sys::close(lock);
+                shown
+            });
+            let shown = shown.count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(shown, 2000);
+        });
+    }
 }
