@@ -12,7 +12,8 @@ use ginnel_region::{Config, Head, Segment, Use, open};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// As whom the processes that have endpoints stand in the process table.
 const LIBRARY: Library = Library::of_program("mpi-1");
@@ -29,8 +30,26 @@ pub(crate) const UNREACHABLE: Error = Error::Refused(
      see whether the directory SEGMENT.wake is this user's",
 );
 
-/// The segments of this process's endpoints, each with how many it has there.
-static JOINED: Mutex<Vec<(&'static Neighbour, usize)>> = Mutex::new(Vec::new());
+/// The segments of this process's endpoints, each with how many it has there. A child of fork begins
+/// with none, and with a lock of its own: another thread of its parent may have held that one.
+struct Registry {
+    pid: u32,
+    joined: Mutex<Vec<(&'static Neighbour, usize)>>,
+}
+
+fn registry() -> MutexGuard<'static, Vec<(&'static Neighbour, usize)>> {
+    static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(std::ptr::null_mut());
+    let pid = sys::pid();
+    loop {
+        let present = REGISTRY.load(Ordering::Acquire);
+        // SAFETY: registries are never freed.
+        if let Some(registry) = unsafe { present.as_ref() }.filter(|registry| registry.pid == pid) {
+            return registry.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        let new = Box::into_raw(Box::new(Registry { pid, joined: Mutex::default() }));
+        let _ = REGISTRY.compare_exchange(present, new, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
 
 /// What all endpoints of a process in one segment share; it stays in memory.
 struct Neighbour {
@@ -156,9 +175,8 @@ impl Hold {
     /// or a socket of `ginneld`.
     pub fn join(path: &Path, config: &Config) -> Result<Self, Error> {
         let path = resolved(path);
-        let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = sys::pid();
-        let is_it = |neighbour: &Neighbour| neighbour.path == path && neighbour.pid == pid;
+        let mut all = registry();
+        let is_it = |neighbour: &Neighbour| neighbour.path == path;
         let place = all.iter().position(|&(it, ends)| is_it(it) && ends > 0 && it.is_named());
         let place =
             match place.or_else(|| all.iter().position(|&(it, ends)| is_it(it) && ends == 0)) {
@@ -191,7 +209,7 @@ impl Hold {
 
     /// Gives the hold up; with a process's last one goes what it has of the segment.
     pub fn leave(self) {
-        let mut all = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = registry();
         let own = |(it, _): &&mut (&'static Neighbour, usize)| std::ptr::eq(*it, self.neighbour);
         if let Some((neighbour, ends)) = all.iter_mut().find(own) {
             *ends -= 1;
@@ -258,7 +276,8 @@ impl Hold {
         LifeLock::new(self.open_lives()?, page.into()).map_err(system("lock an endpoint's byte"))
     }
 
-    /// Waits for the lock of the whole file, for `patience` milliseconds at most. `None`: the segment was removed.
+    /// Waits for the lock of the whole file, for `patience` milliseconds at most. `None`: the
+    /// segment was removed.
     pub fn guard(&self, patience: u64) -> Result<Option<Guard>, Error> {
         let fd = self.open_lives()?;
         let until = sys::monotonic_ns() + patience * 1_000_000;
