@@ -1,5 +1,6 @@
 //! MPI between machines: libfabric's own program over the provider, and Debian's MPICH over the UCX
-//! transport, through the machines' device. A process of the host takes part by the daemon's socket.
+//! transport, through the machines' device. A process of the host takes part by the daemon's
+//! socket.
 
 use crate::common::{Lab, wait};
 use ginnel_guest::agent::Pending;

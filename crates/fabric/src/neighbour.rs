@@ -30,8 +30,9 @@ pub(crate) const UNREACHABLE: Error = Error::Refused(
      see whether the directory SEGMENT.wake is this user's",
 );
 
-/// The segments of this process's endpoints, each with how many it has there. A child of fork begins
-/// with none, and with a lock of its own: another thread of its parent may have held that one.
+/// The segments of this process's endpoints, each with how many it has there. A child of fork
+/// begins with none, and with a lock of its own: another thread of its parent may have held that
+/// one.
 struct Registry {
     pid: u32,
     joined: Mutex<Vec<(&'static Neighbour, usize)>>,

@@ -1,8 +1,8 @@
 //! What an endpoint's owner sleeps on: a waiter, and its descriptor.
 //!
 //! On a host where `ginneld` serves the segment there are two: the waiter's own, by which processes
-//! of the host ring it, and one of the process's, at which the daemon rings for machines. They stand
-//! in an epoll set then, which is the descriptor.
+//! of the host ring it, and one of the process's, at which the daemon rings for machines. They
+//! stand in an epoll set then, which is the descriptor.
 
 use crate::Error;
 use ginnel_node::Waiter;
