@@ -141,7 +141,7 @@ bench-mpi: deps-mpi
 # The same from guest to guest; BENCH_ARGS is the number of rounds.
 bench-mpi-guests: deps-test deps-mpi
 	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-ucx -p ginnel-cli -p ginnel-guest
-	$(CARGO) run --release -p ginnel-guest --example mpi -- $(BENCH_ARGS)
+	$(CARGO) run --release -p ginnel-bench --example mpi -- $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test

@@ -60,7 +60,6 @@ impl Browser {
         // numbers, so that neither is lost to the other.
         unsafe {
             command.pre_exec(move || {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 let high = pipes.map(|fd| libc::fcntl(fd, libc::F_DUPFD, 10));
                 let done = high
                     .iter()
@@ -69,7 +68,7 @@ impl Browser {
                 if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
             });
         }
-        let child = command.spawn().expect("the browser starts");
+        let child = crate::dies_with_us(&mut command).spawn().expect("the browser starts");
         let mut browser = Self {
             child,
             to,

@@ -46,11 +46,25 @@ pub use stand::{Report, Stand, exit_on_interrupt, exit_on_panic};
 pub use watch::{Done, Running};
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Says that a test, or a part of one, did not run, where `cargo test` does not hide it.
 pub fn skip(what: &str, why: &str) {
     // Not eprintln!, which the harness captures in a test that passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED {what}: {why}");
+}
+
+/// The kernel kills what is started if the thread that starts it dies without having done so: with
+/// its test, that is.
+pub fn dies_with_us(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec one system call is made.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        })
+    }
 }
 
 /// Whether this process may create namespaces and change users.

@@ -3,10 +3,9 @@
 //! Needs root.
 
 use crate::cgroup::Cgroup;
-use crate::{is_root, skip};
+use crate::{dies_with_us, is_root, skip};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -82,14 +81,7 @@ impl UserManager {
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]);
         command.arg(SHELL).env("PLACE", place).env("UNIT", unit);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // SAFETY: one system call, which is async-signal-safe.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
-        let mut child = cgroup.take(&mut command).spawn().expect("unshare starts");
+        let mut child = cgroup.take(dies_with_us(&mut command)).spawn().expect("unshare starts");
         let (send, answers) = channel();
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         std::thread::spawn(move || {

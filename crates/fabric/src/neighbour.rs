@@ -21,9 +21,6 @@ const LIBRARY: Library = Library::of_program("mpi-1");
 /// whoever makes or frees groups, so that one that is half made while it is free is a dead one's.
 const LIVES: &std::ffi::CStr = c"endpoints";
 
-/// What is done with it.
-const LIST: &str = "open the list of endpoints beside the segment";
-
 /// Why nobody can be woken; or the directory was removed just when it was to be opened.
 pub(crate) const UNREACHABLE: Error = Error::Refused(
     "nobody can be woken in this segment; in a virtual machine install the driver ginnel.ko, else \
@@ -104,11 +101,12 @@ impl Neighbour {
         }
         // Another process may remove the file, with its last endpoint, between the two steps.
         for _ in 0..100 {
-            let made = || match join::is_socket(&self.path) {
-                true => Ok(()),
-                false => Segment::open_or_create(&self.path, config).map(Segment::close),
+            let made = if join::is_socket(&self.path) {
+                Ok(())
+            } else {
+                Segment::open_or_create(&self.path, config).map(Segment::close)
             };
-            match made().and_then(|()| self.node.rejoin(true)) {
+            match made.and_then(|()| self.node.rejoin(true)) {
                 Err(ginnel_region::Error::System { errno: libc::ENOENT, .. }) => {}
                 joined => return Ok(joined?),
             }
@@ -122,9 +120,15 @@ impl Neighbour {
         if !joined.fifos || joined.wake_dir() < 0 {
             return Err(UNREACHABLE);
         }
-        let opened = open_lives(joined.wake_dir(), LIVES).map_err(system(LIST));
-        let lives = opened.map_err(|error| if self.is_there() { error } else { Error::Again })?;
+        let lives =
+            self.lives().map_err(|error| if self.is_there() { error } else { Error::Again })?;
         Ok(Hold { neighbour: self, joined, lives: Fd(sys::move_high(lives.take())) })
+    }
+
+    /// Opens the file of locks.
+    fn lives(&self) -> Result<Fd, Error> {
+        open_lives(self.node.joined().wake_dir(), LIVES)
+            .map_err(system("open the list of endpoints beside the segment"))
     }
 
     /// Is its segment there, still, with what lies beside it?
@@ -268,19 +272,16 @@ impl Hold {
         self.neighbour.node.member_lives(member)
     }
 
-    fn open_lives(&self) -> Result<Fd, Error> {
-        open_lives(self.joined.wake_dir(), LIVES).map_err(system(LIST))
-    }
-
     /// A lock by which others know that the endpoint of this page lives.
     pub fn live(&self, page: u32) -> Result<LifeLock, Error> {
-        LifeLock::new(self.open_lives()?, page.into()).map_err(system("lock an endpoint's byte"))
+        LifeLock::new(self.neighbour.lives()?, page.into())
+            .map_err(system("lock an endpoint's byte"))
     }
 
     /// Waits for the lock of the whole file, for `patience` milliseconds at most. `None`: the
     /// segment was removed.
     pub fn guard(&self, patience: u64) -> Result<Option<Guard>, Error> {
-        let fd = self.open_lives()?;
+        let fd = self.neighbour.lives()?;
         let until = sys::monotonic_ns() + patience * 1_000_000;
         while let Err(errno) = sys::flock(fd.0, libc::LOCK_EX | libc::LOCK_NB) {
             if errno != libc::EWOULDBLOCK {

@@ -382,34 +382,3 @@ fn sleepers_are_woken() {
         }
     });
 }
-
-/// Processes come and go, and each may be the last that removes the segment, or the first that
-/// makes it.
-#[test]
-fn processes_that_come_and_go_meet_or_are_alone() {
-    const PLACE: &str = "GINNEL_TEST_PLACE";
-    let config = Config { size: 16 << 20, ..Config::default() };
-    if let Some(path) = std::env::var_os(PLACE) {
-        for _ in 0..100 {
-            let open = || Endpoint::open(path.as_ref(), &config, Tuning::default());
-            let (a, b) = (open().expect("one"), open().expect("another"));
-            assert!(a.node().lives(b.id()) && a.segment_id() == b.segment_id());
-            a.close();
-            b.close();
-        }
-        return;
-    }
-    let place = Place::new();
-    let own = std::env::current_exe().expect("a test is a program");
-    let again = || {
-        let name = "endpoint::tests::processes_that_come_and_go_meet_or_are_alone";
-        let mut again = std::process::Command::new(&own);
-        again.args(["--exact", name]).env(PLACE, place.0.path().join("mpi"));
-        again.arg("--nocapture").spawn().expect("started")
-    };
-    let all: Vec<_> = (0..3).map(|_| again()).collect();
-    for mut one in all {
-        assert!(one.wait().expect("ended").success());
-    }
-    assert!(place.is_empty());
-}

@@ -169,6 +169,30 @@ fn a_sleeper_is_woken_by_the_next_when_its_ringer_is_killed() {
     assert_eq!(files_in(place.path()).len(), 0);
 }
 
+/// Processes come and go, and each may be the last that removes the segment, or the first that
+/// makes it.
+#[test]
+fn processes_that_come_and_go_meet_or_are_alone() {
+    const NAME: &str = "processes_that_come_and_go_meet_or_are_alone";
+    if let Some(place) = std::env::var_os(PLACE) {
+        for _ in 0..100 {
+            let open = || open(&Path::new(&place).join("mpi"));
+            let (a, b) = (open(), open());
+            assert!(a.node().lives(b.id()) && a.segment_id() == b.segment_id());
+            a.close();
+            b.close();
+        }
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let start = || again(NAME, place.path()).spawn().expect("started");
+    let all: Vec<Child> = (0..3).map(|_| start()).collect();
+    for mut one in all {
+        assert!(one.wait().expect("ended").success());
+    }
+    assert_eq!(files_in(place.path()).len(), 0);
+}
+
 /// Processes open, send and close for as long as they are let live.
 fn live(path: &Path) {
     loop {

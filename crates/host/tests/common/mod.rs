@@ -6,8 +6,7 @@ pub mod channels;
 pub mod daemon;
 pub mod qemu;
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+pub use ginnel_tests::dies_with_us;
 use std::time::{Duration, Instant};
 
 /// How long anything may take: long enough for a machine that is busy with other things.
@@ -22,17 +21,6 @@ pub fn wait<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < until, "waited {PATIENCE:?} for {what}");
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The kernel kills it if this test's process dies without having done so.
-pub fn dies_with_us(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec one system call is made.
-    unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        })
     }
 }
 

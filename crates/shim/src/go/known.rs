@@ -90,6 +90,28 @@ impl Body {
     }
 }
 
+/// `runtime.clone`, which differs between releases in how it sets `numbers` (registers, to 0), and
+/// between programs in how it stores the thread-local word of a child (`local`).
+macro_rules! clone {
+    ($numbers:literal, $local:literal) => {
+        Body {
+            kind: Kind::Clone,
+            names: &[b"runtime.clone"],
+            own_threads: true,
+            result: 0x30,
+            code: concat!(
+                "8b7c2408 488b742410 ",
+                $numbers,
+                " 4c8b6c2418 4c8b4c2420 4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 \
+                 4983c008 4881cf00000800 b838000000 0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 \
+                 74.. 4983f900 74.. b8ba000000 0f05 498945.. ",
+                $local,
+                " 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 0f05 ebf2"
+            ),
+        }
+    };
+}
+
 /// Every function of every release. From 1.27 on Go's assembler has a small number moved into a
 /// register by a shorter instruction.
 pub static BODIES: [Body; 18] = [
@@ -174,53 +196,13 @@ pub static BODIES: [Body; 18] = [
         result: 0x20,
         code: "8b7c2408 488b742410 8b542418 448b54241c 49c7c000000000 b819010000 0f05 89442420 c3",
     },
-    Body {
-        kind: Kind::Clone,
-        names: &[b"runtime.clone"],
-        own_threads: true,
-        result: 0x30,
-        code: "8b7c2408 488b742410 48c7c200000000 49c7c200000000 49c7c000000000 4c8b6c2418 4c8b4c2420 \
-               4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 4983c008 4881cf00000800 b838000000 \
-               0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 74.. 4983f900 74.. b8ba000000 0f05 \
-               498945.. 4d896930 644c890c25f8ffffff 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 0f05 \
-               ebf2",
-    },
+    clone!("48c7c200000000 49c7c200000000 49c7c000000000", "4d896930 644c890c25f8ffffff"),
     // Of a position-independent program.
-    Body {
-        kind: Kind::Clone,
-        names: &[b"runtime.clone"],
-        own_threads: true,
-        result: 0x30,
-        code: "8b7c2408 488b742410 48c7c200000000 49c7c200000000 49c7c000000000 4c8b6c2418 4c8b4c2420 \
-               4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 4983c008 4881cf00000800 b838000000 \
-               0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 74.. 4983f900 74.. b8ba000000 0f05 \
-               498945.. 48c7c1f8ffffff 4d896930 644c8909 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 \
-               0f05 ebf2",
-    },
+    clone!("48c7c200000000 49c7c200000000 49c7c000000000", "48c7c1f8ffffff 4d896930 644c8909"),
     // 1.27.
-    Body {
-        kind: Kind::Clone,
-        names: &[b"runtime.clone"],
-        own_threads: true,
-        result: 0x30,
-        code: "8b7c2408 488b742410 ba00000000 41ba00000000 41b800000000 4c8b6c2418 4c8b4c2420 \
-               4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 4983c008 4881cf00000800 b838000000 \
-               0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 74.. 4983f900 74.. b8ba000000 0f05 \
-               498945.. 4d896930 644c890c25f8ffffff 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 0f05 \
-               ebf2",
-    },
+    clone!("ba00000000 41ba00000000 41b800000000", "4d896930 644c890c25f8ffffff"),
     // The same in a position-independent program.
-    Body {
-        kind: Kind::Clone,
-        names: &[b"runtime.clone"],
-        own_threads: true,
-        result: 0x30,
-        code: "8b7c2408 488b742410 ba00000000 41ba00000000 41b800000000 4c8b6c2418 4c8b4c2420 \
-               4c8b642428 4983fd00 7418 4983f900 7412 4d8d85....0000 4983c008 4881cf00000800 b838000000 \
-               0f05 4883f800 7405 89442430 c3 4889f4 4983fd00 74.. 4983f900 74.. b8ba000000 0f05 \
-               498945.. 48c7c1f8ffffff 4d896930 644c8909 4d89ce e8........ 41ffd4 bf6f000000 b83c000000 \
-               0f05 ebf2",
-    },
+    clone!("ba00000000 41ba00000000 41b800000000", "48c7c1f8ffffff 4d896930 644c8909"),
     Body {
         kind: Kind::ExitThread,
         names: &[b"runtime.exitThread"],

@@ -1,10 +1,11 @@
 //! UCX's own benchmark between two machines: over the device by `libuct_ginnel.so`, and over the
 //! virtual network by TCP, in turn. Prints a table of medians.
 //!
-//! `cargo run --release -p ginnel-guest --example mpi -- [ROUNDS]` (3), after `make product`. Under
+//! `cargo run --release -p ginnel-bench --example mpi -- [ROUNDS]` (3), after `make product`. Under
 //! emulation ways are compared, and nothing else.
 
 use anyhow::{Context, Result, ensure};
+use ginnel_bench::stats::Spread;
 use ginnel_guest::built;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
@@ -59,11 +60,6 @@ fn measure(
     figures(&said.out).with_context(|| said.out.clone())
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of[of.len() / 2]
-}
-
 fn main() -> Result<()> {
     let rounds: u32 = std::env::args().nth(1).map_or(Ok(3), |text| text.parse())?;
     let kernel = Kernel::fetch()?;
@@ -98,7 +94,8 @@ fn main() -> Result<()> {
         let is_time = test.ends_with("_lat");
         let of = |way| {
             let all = found[&(at, way)].iter();
-            median(all.map(|&(time, speed)| if is_time { time } else { speed }).collect())
+            let values = all.map(|&(time, speed)| if is_time { time } else { speed });
+            Spread::of(values).map_or(0.0, |spread| spread.median)
         };
         let (device, network) = (of(0), of(1));
         let ratio = if is_time { network / device } else { device / network };
