@@ -257,16 +257,11 @@ static void in_a_child(void (*work)(int), int how) {
 static void beside_a_receive(int how) { (void)how, beside(receives); }
 static void beside_a_wait(int how) { (void)how, beside(waits); }
 
-#ifndef BESIDE_A_FORK
-#define BESIDE_A_FORK 0
-#endif
-
 int main(void) {
     // Without root nobody becomes anybody.
-    bool others = geteuid() == 0 && !BESIDE_A_FORK;
-    for (int how = 0; others && how < CHANGES; how++) in_a_child(alone, how), in_a_child(beside_its_parent, how);
-    if (others) in_a_child(beside_a_receive, 0), in_a_child(beside_a_wait, 0), in_a_child(left_by_a_jump, 3);
-    if (geteuid() == 0 && BESIDE_A_FORK) in_a_child(beside_a_fork, 3);
+    for (int how = 0; geteuid() == 0 && how < CHANGES; how++) in_a_child(alone, how), in_a_child(beside_its_parent, how);
+    if (geteuid() == 0) in_a_child(beside_a_receive, 0), in_a_child(beside_a_wait, 0);
+    if (geteuid() == 0) in_a_child(left_by_a_jump, 3), in_a_child(beside_a_fork, 3);
     int fd = with_peer(late_peer);
     tell();
     receives(&fd);

@@ -191,7 +191,6 @@ programs! {
     waitall_and_peek
     writable_after_freeze
     ; not_yet
-    becomes_another_beside_a_fork
 }
 
 #[test]
