@@ -5,6 +5,7 @@
 #   carried   the same under ginnel mpirun
 #   fabric    libfabric and Ginnel's provider, between the same namespaces
 #   ucx       UCX and Ginnel's transport, between the same namespaces
+#   unsealed  the same without a job key, for a segment that nobody else has
 #   vader     Open MPI's own shared memory, both ranks on one system: the mark
 #
 #   scripts/bench-mpi.sh [--rounds N] [--repeats N] [--most BYTES] [--output FILE]
@@ -74,6 +75,8 @@ run() {  # way
         carried) "${inside[@]}" "$ginnel" mpirun --launcher mpirun.openmpi "${apart[@]}" -x GINNEL_DIR "${program[@]}" ;;
         fabric)  "${inside[@]}" "$ginnel" mpirun --over fabric --launcher mpirun.openmpi "${apart[@]}" "${program[@]}" ;;
         ucx)     "${inside[@]}" "$ginnel" mpirun --over ucx --launcher mpirun.openmpi "${apart[@]}" "${program[@]}" ;;
+        unsealed)
+                 "${inside[@]}" env GINNEL_JOB_KEY= "$ginnel" mpirun --over ucx --launcher mpirun.openmpi "${apart[@]}" "${program[@]}" ;;
         vader)   mpirun.openmpi --mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism none \
                      --bind-to none -np 2 "${program[@]}" ;;
     esac >"$work/said" 2>&1 </dev/null || { echo "bench-mpi: $1 failed:" >&2; tail -n 20 "$work/said" >&2; return 1; }
@@ -83,7 +86,7 @@ run() {  # way
 
 mkdir -p "$(dirname "$output")"
 : > "$output"
-ways=(vader fabric ucx carried tcp)
+ways=(vader fabric ucx unsealed carried tcp)
 for ((round = 1; round <= rounds; round++)); do
     echo "round $round of $rounds" >&2
     for way in "${ways[@]}"; do run "$way"; done
@@ -97,13 +100,13 @@ awk -F'\t' '
         return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
     }
     END {
-        printf "%10s %12s %12s %12s %12s %12s | %s\n", "bytes", "vader us", "fabric us", "ucx us", "carried us", "tcp us", "fabric/vader ucx/vader tcp/fabric tcp/ucx tcp/carried"
+        printf "%9s %10s %10s %10s %11s %10s %10s | %s\n", "bytes", "vader us", "fabric us", "ucx us", "unsealed us", "carried us", "tcp us", "fabric/vader ucx/vader unsealed/vader tcp/fabric tcp/ucx tcp/carried"
         n = 0; for (size in sizes) order[++n] = size + 0
         for (i = 2; i <= n; i++) for (j = i; j > 1 && order[j - 1] > order[j]; j--) { t = order[j]; order[j] = order[j - 1]; order[j - 1] = t }
         for (i = 1; i <= n; i++) {
             s = order[i]; if (s != 1 && log(s) / log(2) % 1 > 1e-9) continue
             v = median(samples[s SUBSEP "vader"]); f = median(samples[s SUBSEP "fabric"])
-            c = median(samples[s SUBSEP "carried"]); p = median(samples[s SUBSEP "tcp"]); u = median(samples[s SUBSEP "ucx"])
-            printf "%10d %12.2f %12.2f %12.2f %12.2f %12.2f | %12.2f %9.2f %10.1f %7.1f %11.1f\n", s, v, f, u, c, p, f / v, u / v, p / f, p / u, p / c
+            c = median(samples[s SUBSEP "carried"]); p = median(samples[s SUBSEP "tcp"]); u = median(samples[s SUBSEP "ucx"]); o = median(samples[s SUBSEP "unsealed"])
+            printf "%9d %10.2f %10.2f %10.2f %11.2f %10.2f %10.2f | %12.2f %9.2f %14.2f %10.1f %7.1f %11.1f\n", s, v, f, u, o, c, p, f / v, u / v, o / v, p / f, p / u, p / c
         }
     }' "$output"
