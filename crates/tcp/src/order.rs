@@ -149,13 +149,17 @@ pub(crate) fn begin(tx: &Send, direction: Direction<'_>, tail: u64) {
     }
 }
 
-/// Frees the stamps of what the reader has taken. `tail`: where the last publication ends.
+/// Frees the stamps of what the reader has taken, all of it: of a piece that was read in part, the
+/// rest is as old. `tail`: where the last publication ends.
 #[cold]
 pub(crate) fn renew(tx: &Send, direction: Direction<'_>, tail: u64) {
     let unread = tail.wrapping_sub(direction.head().load(Relaxed));
+    let behind = |stamp: u64| place(tail.wrapping_sub(stamp >> TIME));
+    let stamps = tx.stamps.iter().map(|stamp| stamp.load(Relaxed)).filter(|stamp| *stamp != 0);
+    let first = stamps.map(behind).filter(|&behind| unread != 0 && behind >= unread).min();
+    let first = first.unwrap_or(unread);
     for (own, shown) in tx.stamps.iter().zip(direction.stamps()) {
-        let behind = place(tail.wrapping_sub(own.load(Relaxed) >> TIME));
-        if behind > unread {
+        if behind(own.load(Relaxed)) > first {
             own.store(0, Relaxed);
             shown.store(0, Relaxed);
         }
@@ -220,6 +224,28 @@ mod tests {
                 "of this round: {begun} {since}"
             );
             take(at);
+        }
+    }
+
+    /// What is left of a piece is as old as the piece, also when the writer needs new stamps.
+    #[test]
+    fn a_piece_that_was_read_in_part_keeps_its_stamp() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        let (tx, direction) = (&end.slot().tx, end.incoming());
+        end.ask_for_order();
+        publish(tx, direction, 0, 10);
+        end.slot().rx.head.store(10, Relaxed);
+        direction.head().store(10, Relaxed);
+        publish(tx, direction, 10, 30);
+        let first = end.filled_since(ticks()).expect("it has a stamp");
+        end.slot().rx.head.store(11, Relaxed);
+        direction.head().store(11, Relaxed);
+        for from in 30..50 {
+            publish(tx, direction, from, from + 1);
+            let since = end.filled_since(ticks()).expect("it has a stamp");
+            assert!(since.abs_diff(first) < 2 << UNIT, "after {from}: {first} {since}");
         }
     }
 
