@@ -273,8 +273,12 @@ fn collect_rings(
                 cooled |= many && entry.idle > IDLE;
                 continue;
             }
-            let since = |endpoint| entry.since(endpoint, at.now);
-            let since = if order.several { entry.endpoint().map_or(at.now, since) } else { at.now };
+            let since = match (entry.turn.listed, entry.endpoint()) {
+                // What was told of before has its place behind who was not.
+                (listed @ 1.., _) => listed,
+                (_, Some(endpoint)) if order.several => entry.since(endpoint, at.now),
+                _ => at.now,
+            };
             entry.turn.was_ready(since);
         }
         match examine(set, epfd, entry, at.recent, |_| true) {

@@ -333,10 +333,15 @@ impl Registration {
         (self.wants(libc::EPOLLET) && self.told() != u64::MAX).then(|| self.told() & BYTES)
     }
 
-    /// The kernel tells of it, before it is told.
+    /// The kernel tells of it, before it is told. (What was told of before has its place behind
+    /// who was not.)
     pub(super) fn is_ready_since(&mut self, endpoint: Endpoint<'_>, now: u64) {
         self.turn.said = self.says_since(endpoint, now).is_some();
-        self.turn.was_ready(self.since(endpoint, now));
+        let since = match self.turn.listed {
+            0 => self.since(endpoint, now),
+            listed => listed,
+        };
+        self.turn.was_ready(since);
     }
 
     /// Where that begins which was neither told of, where edges are told, nor read.
