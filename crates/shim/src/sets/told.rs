@@ -299,6 +299,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
     // What has come by now may have come after another process asked for something else.
     shared::look(set, epfd);
     set.with(|inner| {
+        let pass = inner.passes;
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         if entry.is_spent(set) {
             return None;
@@ -363,7 +364,10 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     entry.told_by_tcp = Some(endpoint.come_by_tcp());
                 }
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-                    entry.is_ready_since(endpoint, ticks());
+                    // (Else the ring that told of it knew.)
+                    if entry.reported.0 != pass {
+                        entry.is_ready_since(endpoint, ticks());
+                    }
                     entry.tell(key(endpoint));
                 } else if events != 0
                     && entry.events & IN != 0
