@@ -48,7 +48,7 @@ pub use news::{catch_up, edge, emptied, filled};
 pub use process::{
     forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag,
 };
-pub use shared::recover;
+pub use shared::{look_before_close, recover};
 pub use still::wait_still;
 pub use wait::wait;
 

@@ -139,6 +139,7 @@ fn forsake(fd: c_int, slot: u32) {
 }
 
 fn close_endpoint(fd: c_int) -> Outcome<c_int> {
+    sets::look_before_close(fd);
     let _change = fds::change();
     let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::take(fd) else {
         return Outcome::Libc;
@@ -223,6 +224,7 @@ fn range(first: u32, last: u32, cloexec: bool) -> bool {
 pub fn replacing(new: c_int) {
     match fds::get(new) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            sets::look_before_close(new);
             fds::take(new);
             if let Some(last) = release(new, slot) {
                 // The kernel closes it within the call; the endpoint is finished either way.

@@ -173,6 +173,14 @@ pub fn look(set: &Set, epfd: c_int) {
     });
 }
 
+/// `fd`, a connection, is about to be closed, and is itself yet: what another process asked for
+/// since is not to be changed back by what that takes.
+pub fn look_before_close(fd: c_int) {
+    for set in super::places_of(fd).iter().filter_map(|&(index, _)| set_at(index)) {
+        look(set, set.fd.load(Ordering::Relaxed));
+    }
+}
+
 /// Did another process change something since that was looked at last?
 pub fn is_behind(set: &Set) -> bool {
     let changes = || {
