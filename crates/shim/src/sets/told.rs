@@ -1,18 +1,14 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
-use super::collect::{ENDS, IN, OUT, unmask};
-use super::edges::{as_end, edge, key};
+mod judge;
+
 use super::hot::rang;
-use super::{
-    Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, make_hot, order, outlived,
-    resolve, retell, shared, stir, tag,
-};
-use crate::fds::{self, Entry};
-use crate::spin::ticks;
+use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, order, resolve, tag};
+use crate::fds;
 use crate::{quiet, runtime};
 use core::sync::atomic::Ordering;
-use ginnel_tcp::kernel;
 use ginnel_tcp::ledger::Stage;
+use judge::judge;
 use libc::{c_int, epoll_event};
 
 /// The events that rings reported in the same wait: how many stand before the kernel's, and which
@@ -252,175 +248,4 @@ pub(super) fn usual(
         (n, next) = (n + 1, next + 1);
     }
     (n, next)
-}
-
-/// What of the kernel's report is true, once rings and tokens are taken into account.
-fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> Option<epoll_event> {
-    // Another process may have carried it, or another number of it is used here.
-    let unknown = set.inner.with(|inner| {
-        inner
-            .registrations
-            .get(index as usize)
-            .filter(|entry| entry.used && !entry.plain && entry.slot.is_none())
-            .map(|entry| entry.fd)
-    });
-    if let Some(fd) = unknown.filter(|&fd| !fds::get(fd).is_apart()) {
-        let _ = runtime::find(fd);
-    }
-    let (endpoint, nested) = set.with(|inner| {
-        let entry = inner.registrations.get_mut(index as usize)?;
-        if !entry.used {
-            return None;
-        }
-        if entry.slot.is_none()
-            && !entry.plain
-            && let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd)
-        {
-            entry.link(slot);
-        }
-        Some((entry.endpoint(), inner.nested))
-    })?;
-    let carried = endpoint
-        .filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
-    // Settling a reader's phase takes the endpoint's lock: not under the set's.
-    let mut readable = true;
-    if let Some(endpoint) = carried {
-        let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
-        if events & news != 0 {
-            endpoint.slot().heed_kernel();
-            readable = endpoint.tidy_before_sleep();
-            // (Outer sets go by the tokens that lie.)
-            if readable && !nested {
-                endpoint.sweep_beside_bytes();
-            }
-        }
-    }
-    let events = carried.map_or(events, |endpoint| as_end(endpoint, events));
-    // What has come by now may have come after another process asked for something else.
-    shared::look(set, epfd);
-    set.with(|inner| {
-        let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
-        if entry.is_spent(set) {
-            return None;
-        }
-        if entry.disabled
-            && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0
-            && entry.events & (IN | OUT) != 0
-        {
-            // The kernel adds these unasked. Had another process armed it, there were more with
-            // them.
-            return None;
-        }
-        if entry.disabled {
-            // Another process has armed it.
-            entry.rearm();
-        }
-        // What `stir` or a mask asked for, here or in another process that has the set. (What such
-        // a one asks for of a plain socket is not known here.)
-        let disguised = carried.is_some()
-            || entry.outlived
-            || entry.loud
-            || entry.masked
-            || !set.shared.load(Ordering::Relaxed);
-        // An edge that was made by telling the kernel anew; what it is told from here on makes the
-        // next.
-        let loud = entry.loud && carried.is_some_and(|endpoint| !endpoint.rx_in_ring());
-        let made = core::mem::take(&mut entry.retold) || loud;
-        let unasked = if disguised { events & !entry.asked() } else { 0 };
-        let mut events = events & !unasked;
-        // (What it was not told of yet may be what it speaks of.)
-        let mut retold = entry.loud || unasked & OUT != 0 || unasked != 0 && entry.late.is_some();
-        if retold {
-            retell(set, epfd, entry);
-        }
-        if let Some(endpoint) = carried {
-            // A wake-up, which is swept away by now.
-            let swept = !readable && events & IN != 0 && endpoint.rx_in_ring();
-            if !readable {
-                events &= !IN;
-            }
-            if endpoint.slot().stage() == Stage::Active {
-                let unmasked = unmask(set, epfd, entry, endpoint);
-                retold |= unmasked;
-                if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
-                    let told = events & OUT != 0 || kernel::writable(endpoint.fd());
-                    if endpoint.sendable(told) {
-                        events |= entry.events & OUT;
-                    } else {
-                        events &= !OUT;
-                        if endpoint.tx_in_ring() {
-                            retold |= entry.hide(set, epfd);
-                        }
-                    }
-                }
-                if entry.wants(libc::EPOLLET) {
-                    events = edge(set, entry, endpoint, events, made || swept);
-                }
-                entry.room &= events & OUT == 0;
-                let again = retold || nested || set.shared.load(Ordering::Relaxed);
-                if events & IN != 0 && again && entry.wants(libc::EPOLLET) && !endpoint.rx_in_ring()
-                {
-                    entry.told_by_tcp = Some(endpoint.come_by_tcp());
-                }
-                if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-                    entry.is_ready_since(endpoint, ticks());
-                    entry.tell(key(endpoint));
-                } else if events != 0
-                    && entry.events & IN != 0
-                    && endpoint.rx_in_ring()
-                    && endpoint.readable()
-                    && endpoint.rx_in_ring()
-                {
-                    // All that is ready comes in one event: after a shot, the rest would come to
-                    // nobody.
-                    let key = key(endpoint);
-                    if !entry.wants(libc::EPOLLET) || !entry.was_told(key) {
-                        events |= entry.events & IN;
-                    }
-                    entry.tell(key);
-                }
-            }
-        } else if entry.masked {
-            entry.mask(set, false);
-            retell(set, epfd, entry);
-            retold = true;
-        }
-        if entry.outlived {
-            events = outlived::with_error(&inner.outlived, index, events);
-        }
-        if entry.outlived && entry.wants(libc::EPOLLET) {
-            events = outlived::edge(&mut inner.outlived, index, events, purpose);
-        }
-        let (empty, data) = (events == 0, entry.data);
-        if !empty && purpose == Purpose::Telling {
-            entry.turn.has_come();
-            if carried.is_some() {
-                let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
-                entry.turn.told_by_kernel(ticks(), entry.events & once == 0);
-            }
-        }
-        let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
-        if purpose == Purpose::Asking && !empty && once {
-            // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
-            entry.forget_told();
-            retell(set, epfd, entry);
-            make_hot(inner, index);
-            stir(set, inner);
-            return Some(epoll_event { events, u64: data });
-        }
-        if entry.wants(libc::EPOLLONESHOT) {
-            if !empty {
-                entry.spend(retold);
-            }
-            if empty || retold {
-                // The kernel disabled it for an event that was none, or enabled it when it was told
-                // anew.
-                retell(set, epfd, entry);
-            }
-        }
-        if carried.is_some() {
-            make_hot(inner, index);
-        }
-        (!empty).then_some(epoll_event { events, u64: data })
-    })
 }
