@@ -10,7 +10,7 @@ complain() {
     failed=1
 }
 
-for file in tests/tests/*.rs guest/tests/*.rs fuzz/tests/*.rs crates/*/tests/*.rs crates/*/tests/*_model; do
+for file in tests/tests/*.rs guest/tests/*.rs fuzz/tests/*.rs crates/*/tests/*.rs; do
     folder=${file%/*} name=$(basename "$file" .rs)
     [[ $name != main ]] || continue
     grep -qF "\`$file\`" docs/tests.md || complain "$file is not in docs/tests.md"

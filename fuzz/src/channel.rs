@@ -152,6 +152,7 @@ pub fn target(bytes: &[u8]) {
 }
 
 /// One call of one end.
+#[allow(clippy::too_many_lines, reason = "one match: every call of an end")]
 fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) {
     static ZEROES: [u8; BUFFER] = [0; BUFFER];
     let mut room = vec![0u8; 1 + bytes.below(65536) as usize];
@@ -247,6 +248,7 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
 }
 
 /// One thing that a third party does.
+#[allow(clippy::too_many_lines, reason = "one match: everything that a third party does")]
 fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStream) {
     let segment = &stage.attachment.node.joined().segment;
     let put = |at: u64, bytes: &mut Bytes<'_>| {

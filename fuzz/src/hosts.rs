@@ -65,6 +65,10 @@ fn message(bytes: &mut Bytes<'_>, seals: &mut Seals) -> Vec<u8> {
 ///
 /// # Panics
 /// When that is not so.
+#[allow(
+    clippy::too_many_lines,
+    reason = "one scene, from the hosts to the frame that still arrives"
+)]
 pub fn messages(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let place = Place::new();

@@ -148,6 +148,10 @@ fn receive(server: &Server, host: &End, seals: &mut Seals, honest: bool) -> bool
 ///
 /// # Panics
 /// When that is not so.
+#[allow(
+    clippy::too_many_lines,
+    reason = "one scene, from the hosts to the frame that still arrives"
+)]
 pub fn lent(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let place = Place::new();

@@ -66,6 +66,7 @@ fn header(bytes: &mut Bytes<'_>) {
     std::fs::remove_file(path).expect("an own file");
 }
 
+#[allow(clippy::too_many_lines, reason = "one match: what may be done with a segment")]
 fn tables(bytes: &mut Bytes<'_>) {
     let (segment, file) = good();
     let pages = u32::try_from(SIZE / PAGE).expect("few");

@@ -31,6 +31,7 @@ fn address(bytes: &mut Bytes<'_>, end: u64) -> u64 {
 ///
 /// # Panics
 /// When no guest can be made, or a rule is broken.
+#[allow(clippy::too_many_lines, reason = "one scene: a guest, then one match of what it does")]
 pub fn ring(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let (socket, _other) = UnixStream::pair().expect("a pair");
@@ -111,6 +112,7 @@ pub fn ring(bytes: &[u8]) {
 ///
 /// # Panics
 /// When no socket can be made, or an answer has no shape.
+#[allow(clippy::too_many_lines, reason = "one scene: a front end, then one match of what it says")]
 pub fn messages(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let (socket, other) = UnixStream::pair().expect("a pair");

@@ -81,6 +81,10 @@ fn send(guest: &mut FrontEnd, header: Header, len: usize, said: u32) -> bool {
 ///
 /// # Panics
 /// When that is not so.
+#[allow(
+    clippy::too_many_lines,
+    reason = "one scene: guests and programs, then one match of what they do"
+)]
 pub fn packets(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let place = Place::new();

@@ -1,6 +1,7 @@
 //! A running guest: machine q35, one processor, a network card, any further devices, and an agent
 //! that runs commands in it.
 
+mod command;
 mod qmp;
 
 use crate::agent::{Agent, Output, Pending};
@@ -9,6 +10,7 @@ use crate::kernel::Kernel;
 use crate::qemu::Qemu;
 use crate::{PATIENCE, spawn};
 use anyhow::{Context, Result, bail};
+use command::{Files, qemu_command};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -112,63 +114,12 @@ impl Guest {
         spec: &Spec,
         incoming: Option<&Path>,
     ) -> Result<Self> {
-        let path = |kind: &str| directory.join(format!("{}.{kind}", spec.name));
-        // The machine that it comes from has its sockets still.
-        let here = |kind: &str| {
-            if incoming.is_some() { path(&format!("next.{kind}")) } else { path(kind) }
-        };
-        let (initrd, console, errors) = (path("initrd"), path("console"), here("qemu"));
+        let files = Files { directory, name: &spec.name, incoming: incoming.is_some() };
+        let (console, errors) = (files.path("console"), files.here("qemu"));
         for socket in ["agent", "qmp", "host-cpu"] {
-            let _ = fs::remove_file(here(socket));
+            let _ = fs::remove_file(files.here(socket));
         }
-        let serve = |kind: &str| format!("path={},server=on,wait=off", here(kind).display());
-        let qemu = spec.qemu.clone().map_or_else(Qemu::chosen, Ok)?;
-        let (mut command, accelerator) = (qemu.command(), qemu.accelerator(kernel));
-        // With one processor for ever QEMU's emulation leaves out barriers and makes atomic
-        // instructions of several (accel/tcg: CF_PARALLEL is set where `smp.max_cpus > 1`): nobody
-        // else could see, it thinks. The other machine of the segment does.
-        let (smp, clock) =
-            if accelerator[1] == "tcg" { ("1,maxcpus=2", "tsc=reliable") } else { ("1", "") };
-        let memory = if spec.memory == 0 { 256 } else { spec.memory }.to_string();
-        command
-            .args(accelerator)
-            .args(["-machine", "q35", "-cpu", "max", "-m", &memory, "-smp", smp]);
-        command
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"])
-            .arg(kernel.image());
-        command.arg("-initrd").arg(&initrd);
-        // An oops stops the guest where it is, for the console to be read.
-        command.arg("-append").arg(format!(
-            "console=ttyS0 loglevel=5 no_timer_check oops=panic panic=0 rdinit=/init {clock}"
-        ));
-        let append = if incoming.is_some() { "on" } else { "off" };
-        command.args([
-            "-chardev",
-            &format!("file,id=console,path={},append={append}", console.display()),
-            "-serial",
-            "chardev:console",
-        ]);
-        command.args(["-qmp", &format!("unix:{},server=on,wait=off", here("qmp").display())]);
-        command.args([
-            "-device",
-            "virtio-serial-pci",
-            "-chardev",
-            &format!("socket,id=agent,{}", serve("agent")),
-        ]);
-        command.args(["-device", "virtserialport,chardev=agent,name=ginnel.agent"]);
-        command.args(["-chardev", &format!("socket,id=host-cpu,{}", serve("host-cpu"))]);
-        command.args(["-device", "virtserialport,chardev=host-cpu,name=ginnel.host-cpu"]);
-        if let Some(netdev) = &spec.netdev {
-            let last = spec
-                .address
-                .as_deref()
-                .and_then(|text| text.split('/').next()?.rsplit('.').next()?.parse::<u8>().ok());
-            command.args(["-netdev", netdev, "-device"]);
-            command.arg(format!(
-                "virtio-net-pci,netdev=net,mac=52:54:00:67:00:{:02x}",
-                last.unwrap_or(1)
-            ));
-        }
+        let mut command = qemu_command(kernel, spec, &files)?;
         match incoming {
             None => command.args(&spec.options),
             Some(socket) => command
@@ -176,6 +127,7 @@ impl Guest {
                 .args(["-incoming", &format!("unix:{}", socket.display())]),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
+        let here = |kind: &str| files.here(kind);
         let mut child =
             spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
         let until = Instant::now() + PATIENCE;

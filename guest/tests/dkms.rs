@@ -100,6 +100,7 @@ fn assert_given_to_the_group(guest: &Guest) {
     );
 }
 
+#[allow(clippy::too_many_lines, reason = "one story, from the package to the plugged device")]
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn dkms_builds_the_driver_and_udev_loads_it_and_gives_the_device_to_the_group() {

@@ -114,6 +114,7 @@ fn what_is_wrong_with_a_device_is_said() {
 
 /// A device without interrupts, whose memory no ginneld made; under other drivers; and one whose
 /// segment is of another version.
+#[allow(clippy::too_many_lines, reason = "one guest goes through it all: booting costs most")]
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn a_device_that_is_not_ginnelds() {

@@ -32,6 +32,7 @@ fn call(guest: &Guest, cid: u32, port: u32, bytes: usize, chunk: usize) {
     );
 }
 
+#[allow(clippy::too_many_lines, reason = "one pair of guests does it all: booting costs most")]
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn stock_guests_have_sockets_to_each_other_and_to_the_host() {

@@ -38,6 +38,32 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn with_options(
+        &self,
+        mut command: std::process::Command,
+        side: &std::path::Path,
+        role: &str,
+        address: &str,
+    ) -> std::process::Command {
+        command.args(["--role", role, "--address", address]).arg("--side").arg(side);
+        command.args([
+            "--seconds",
+            &self.seconds.to_string(),
+            "--workers",
+            &self.workers.to_string(),
+        ]);
+        command.args(["--seed", &self.seed.to_string()]);
+        if self.settings.is_none() {
+            // On TCP itself no readiness report may be wrong: that shows what the test demands to
+            // be exact.
+            command.env("SWITCHING_STRICT", "1");
+        }
+        if self.splice {
+            command.arg("--splice");
+        }
+        command
+    }
+
     /// Runs the pair to its end. `None` where this machine cannot (said by then).
     ///
     /// # Panics
@@ -50,25 +76,8 @@ impl Run<'_> {
         }
         .limit(Duration::from_secs(self.seconds + 180));
         let program = build::program("switching");
-        let side = stand.dir().join("side");
-        let with_options = |mut command: std::process::Command, role: &str, address: &str| {
-            command.args(["--role", role, "--address", address]).arg("--side").arg(&side);
-            command.args([
-                "--seconds",
-                &self.seconds.to_string(),
-                "--workers",
-                &self.workers.to_string(),
-            ]);
-            command.args(["--seed", &self.seed.to_string()]);
-            if self.settings.is_none() {
-                // On TCP itself no readiness report may be wrong: that shows what the test demands
-                // to be exact.
-                command.env("SWITCHING_STRICT", "1");
-            }
-            if self.splice {
-                command.arg("--splice");
-            }
-            command
+        let with_options = |command: std::process::Command, role: &str, address: &str| {
+            self.with_options(command, &stand.dir().join("side"), role, address)
         };
         let done: Vec<Done> = match self.place {
             Place::Loopback => {

@@ -41,6 +41,30 @@ pub fn is_built(what: &str) -> bool {
     missing.is_none()
 }
 
+/// Files that `make install` puts below its place, of each kind.
+const INSTALLED: [&str; 20] = [
+    "bin/ginneld",
+    "bin/ginnel-bench",
+    "lib/ginnel/ginnel-go-loader",
+    "share/man/man1/ginnel-run.1",
+    "share/man/man8/ginneld.8",
+    "bin/ginnel-prover",
+    "share/man/man8/ginnel-prover.8",
+    "lib/systemd/system/ginnel-prover.service",
+    "bin/ginnel-broker",
+    "share/man/man8/ginnel-broker.8",
+    "lib/systemd/system/ginnel-broker.service",
+    "share/bash-completion/completions/ginnel",
+    "share/zsh/site-functions/_ginnel",
+    "share/fish/vendor_completions.d/ginnel.fish",
+    "lib/sysusers.d/ginnel.conf",
+    "lib/libginnel.so",
+    "lib/libginnel.so.0",
+    "lib/libginnel_cache_client.so.0",
+    "include/ginnel.h",
+    "include/ginnel-cache.h",
+];
+
 #[test]
 fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     if !is_built("make install") {
@@ -50,28 +74,7 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     let root = directory.path();
     make("install", root, "/opt/ginnel");
     let place = root.join("opt/ginnel");
-    for file in [
-        "bin/ginneld",
-        "bin/ginnel-bench",
-        "lib/ginnel/ginnel-go-loader",
-        "share/man/man1/ginnel-run.1",
-        "share/man/man8/ginneld.8",
-        "bin/ginnel-prover",
-        "share/man/man8/ginnel-prover.8",
-        "lib/systemd/system/ginnel-prover.service",
-        "bin/ginnel-broker",
-        "share/man/man8/ginnel-broker.8",
-        "lib/systemd/system/ginnel-broker.service",
-        "share/bash-completion/completions/ginnel",
-        "share/zsh/site-functions/_ginnel",
-        "share/fish/vendor_completions.d/ginnel.fish",
-        "lib/sysusers.d/ginnel.conf",
-        "lib/libginnel.so",
-        "lib/libginnel.so.0",
-        "lib/libginnel_cache_client.so.0",
-        "include/ginnel.h",
-        "include/ginnel-cache.h",
-    ] {
+    for file in INSTALLED {
         assert!(place.join(file).is_file(), "{file} is missing");
     }
     // Each dynamic linker finds its own library: glibc's by these links.

@@ -3,6 +3,9 @@
 //!
 //! No script draws it, so that it is there wherever SVG is, and prints.
 
+mod ruler;
+
+use ruler::Ruler;
 use std::fmt::Write;
 
 const WIDTH: f64 = 600.0;
@@ -91,92 +94,6 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-/// Maps values of an axis to places.
-struct Ruler {
-    scale: Scale,
-    low: f64,
-    high: f64,
-    from: f64,
-    to: f64,
-}
-
-impl Ruler {
-    fn new(scale: Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        let (mut low, mut high) = values
-            .filter(|v| v.is_finite() && (scale == Scale::Linear || *v > 0.0))
-            .fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
-        if low > high {
-            (low, high) = (1.0, 10.0);
-        }
-        match scale {
-            Scale::Linear => (low, high) = (0.0, if high > 0.0 { high * 1.05 } else { 1.0 }),
-            Scale::Log if low == high => (low, high) = (low / 2.0, high * 2.0),
-            Scale::Log => {}
-        }
-        Self { scale, low, high, from, to }
-    }
-
-    /// Widens a logarithmic axis to whole decades, or to thirds of one where that leaves less
-    /// empty.
-    fn round(mut self) -> Self {
-        if self.scale == Scale::Log {
-            let steps = |v: f64, up: bool| {
-                let decade = 10f64.powf(v.log10().floor());
-                let near = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade);
-                let chosen = if up {
-                    near.iter().find(|n| **n >= v * 0.999)
-                } else {
-                    near.iter().rev().find(|n| **n <= v * 1.001)
-                };
-                chosen.copied().unwrap_or(v)
-            };
-            (self.low, self.high) = (steps(self.low, false), steps(self.high, true));
-        }
-        self
-    }
-
-    fn place(&self, value: f64) -> f64 {
-        let share = match self.scale {
-            Scale::Linear => (value - self.low) / (self.high - self.low),
-            Scale::Log => {
-                (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
-            }
-        };
-        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
-    }
-
-    fn marks(&self) -> Vec<f64> {
-        match self.scale {
-            Scale::Log => {
-                let mut marks = Vec::new();
-                let mut decade = 10f64.powf(self.low.log10().floor());
-                let few = (self.high / self.low).log10() < 2.5;
-                while decade <= self.high {
-                    let steps: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };
-                    marks.extend(
-                        steps
-                            .iter()
-                            .map(|step| step * decade)
-                            .filter(|m| *m >= self.low * 0.999 && *m <= self.high * 1.001),
-                    );
-                    decade *= 10.0;
-                }
-                marks
-            }
-            Scale::Linear => {
-                let rough = self.high / 5.0;
-                let decade = 10f64.powf(rough.log10().floor());
-                let step = [1.0, 2.0, 5.0, 10.0]
-                    .iter()
-                    .map(|s| s * decade)
-                    .find(|s| *s >= rough)
-                    .unwrap_or(rough);
-                (0..).map(|i| f64::from(i) * step).take_while(|mark| *mark <= self.high).collect()
-            }
-        }
-    }
-}
-
 impl Chart {
     /// The chart for the page: its classes are coloured there.
     pub fn to_svg(&self) -> String {
@@ -207,6 +124,33 @@ impl Chart {
              font-size=\"15\"><title>{}</title>{style}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{bottom}\"/>",
             escape(&self.title)
         );
+        self.grid(&mut svg, &x, &y);
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - BOTTOM + 37.0,
+            escape(self.x.label)
+        );
+        let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
+        let _ = write!(
+            svg,
+            "<text x=\"15\" y=\"{middle}\" text-anchor=\"middle\" transform=\"rotate(-90 15 {middle})\">{}</text>",
+            escape(self.y.label)
+        );
+        for (i, series) in self.series.iter().enumerate() {
+            self.curve(&mut svg, series, &x, &y);
+            let at = (
+                LEFT + (i % columns) as f64 * (WIDTH - LEFT - RIGHT) / columns as f64,
+                HEIGHT + GAP + (i / columns) as f64 * LINE,
+            );
+            legend(&mut svg, series, at);
+        }
+        svg + "</svg>"
+    }
+
+    /// Lines at round values, and their words.
+    fn grid(&self, svg: &mut String, x: &Ruler, y: &Ruler) {
         for mark in y.marks() {
             let at = y.place(mark);
             let _ = write!(
@@ -242,79 +186,73 @@ impl Chart {
                 );
             }
         }
+    }
+
+    /// One series, up to where its group ends: [`legend`] is in it, too.
+    fn curve(&self, svg: &mut String, series: &Series, x: &Ruler, y: &Ruler) {
+        let dashes = DASHES[series.run % DASHES.len()];
+        let line = |what: fn(&Point) -> f64| series.points.iter().map(move |p| (p.x, what(p)));
+        let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
+            points
+                .map(|(px, py)| format!("{:.1},{:.1}", x.place(px), y.place(py)))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let point = point_of(series);
+        let band = path(&mut line(|p| p.high).chain(line(|p| p.low).rev()));
         let _ = write!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - BOTTOM + 37.0,
-            escape(self.x.label)
+            "<g class=\"c{}\"><polygon class=\"band\" points=\"{band}\"/>",
+            series.colour % COLOURS.len()
         );
-        let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
         let _ = write!(
             svg,
-            "<text x=\"15\" y=\"{middle}\" text-anchor=\"middle\" transform=\"rotate(-90 15 {middle})\">{}</text>",
-            escape(self.y.label)
+            "<polyline class=\"line\" stroke-dasharray=\"{dashes}\" points=\"{}\"/>",
+            path(&mut line(|p| p.y))
         );
-        for (i, series) in self.series.iter().enumerate() {
-            let dashes = DASHES[series.run % DASHES.len()];
-            let line = |what: fn(&Point) -> f64| series.points.iter().map(move |p| (p.x, what(p)));
-            let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
-                points
-                    .map(|(px, py)| format!("{:.1},{:.1}", x.place(px), y.place(py)))
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            };
-            let point = if series.hollow { "hollow" } else { "point" };
-            let band = path(&mut line(|p| p.high).chain(line(|p| p.low).rev()));
-            let _ = write!(
-                svg,
-                "<g class=\"c{}\"><polygon class=\"band\" points=\"{band}\"/>",
-                series.colour % COLOURS.len()
+        for p in &series.points {
+            let words = format!(
+                "{}, {}: {} ({} to {})",
+                series.name,
+                (self.x.write)(p.x),
+                (self.y.write)(p.y),
+                (self.y.write)(p.low),
+                (self.y.write)(p.high)
             );
             let _ = write!(
                 svg,
-                "<polyline class=\"line\" stroke-dasharray=\"{dashes}\" points=\"{}\"/>",
-                path(&mut line(|p| p.y))
-            );
-            for p in &series.points {
-                let words = format!(
-                    "{}, {}: {} ({} to {})",
-                    series.name,
-                    (self.x.write)(p.x),
-                    (self.y.write)(p.y),
-                    (self.y.write)(p.low),
-                    (self.y.write)(p.high)
-                );
-                let _ = write!(
-                    svg,
-                    "<circle class=\"{point}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{}</title></circle>",
-                    x.place(p.x),
-                    y.place(p.y),
-                    escape(&words)
-                );
-            }
-            let (column, row) = (i % columns, i / columns);
-            let (at, down) = (
-                LEFT + column as f64 * (WIDTH - LEFT - RIGHT) / columns as f64,
-                HEIGHT + GAP + row as f64 * LINE,
-            );
-            let _ = write!(
-                svg,
-                "<line class=\"line\" stroke-dasharray=\"{dashes}\" x1=\"{at:.1}\" x2=\"{:.1}\" y1=\"{down}\" y2=\"{down}\"/>\
-                 <ellipse class=\"{point}\" cx=\"{:.1}\" cy=\"{down}\" rx=\"3.5\" ry=\"3.5\"/>",
-                at + 26.0,
-                at + 13.0
-            );
-            let _ = write!(
-                svg,
-                "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                at + 32.0,
-                down + 4.5,
-                escape(&series.name)
+                "<circle class=\"{point}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{}</title></circle>",
+                x.place(p.x),
+                y.place(p.y),
+                escape(&words)
             );
         }
-        svg + "</svg>"
     }
+}
+
+/// What a series looks like and is called, at a place below the chart; ends its group.
+fn legend(svg: &mut String, series: &Series, (at, down): (f64, f64)) {
+    let dashes = DASHES[series.run % DASHES.len()];
+    let point = point_of(series);
+    let _ = write!(
+        svg,
+        "<line class=\"line\" stroke-dasharray=\"{dashes}\" x1=\"{at:.1}\" x2=\"{:.1}\" y1=\"{down}\" y2=\"{down}\"/>\
+                 <ellipse class=\"{point}\" cx=\"{:.1}\" cy=\"{down}\" rx=\"3.5\" ry=\"3.5\"/>",
+        at + 26.0,
+        at + 13.0
+    );
+    let _ = write!(
+        svg,
+        "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        at + 32.0,
+        down + 4.5,
+        escape(&series.name)
+    );
+}
+
+/// The class of a series' points.
+fn point_of(series: &Series) -> &'static str {
+    if series.hollow { "hollow" } else { "point" }
 }
 
 /// A mark without digits that say nothing: marks are round.

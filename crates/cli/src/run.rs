@@ -1,6 +1,7 @@
 //! `ginnel run`: becomes the program, with the shim preloaded.
 
 use crate::args::Run;
+use crate::name::SegmentName;
 use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_node::home::{check_directory, default_directory};
@@ -146,8 +147,8 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
         .find(|file| exec::is_executable(file))
 }
 
-/// This process's environment, with Ginnel's settings.
-pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>> {
+/// The variables that are numbers must be numbers.
+fn check_numbers() -> Result<()> {
     for key in NUMBERS {
         if let Some(value) = std::env::var_os(key).filter(|value| !value.is_empty()) {
             let is_number = value.to_str().is_some_and(|value| value.trim().parse::<u64>().is_ok());
@@ -158,6 +159,32 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
             );
         }
     }
+    Ok(())
+}
+
+/// What GINNEL_SEGMENT is to be for the segment that the user named.
+fn segment_of(segment: &SegmentName) -> Result<OsString> {
+    let path = segment.path(&default_directory());
+    if !segment.is_path() {
+        return Ok(served::socket(segment.as_str())
+            .map_or_else(|| segment.as_str().into(), PathBuf::into_os_string));
+    }
+    // The program may change its directory.
+    let path = std::path::absolute(&path).with_context(|| format!("segment {}", path.display()))?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    // Where a daemon is gone the program goes on over TCP, and the shim says why.
+    ensure!(
+        directory.is_dir() || is_socket(&path),
+        "segment {}: there is no directory {}",
+        path.display(),
+        directory.display()
+    );
+    Ok(path.into())
+}
+
+/// This process's environment, with Ginnel's settings.
+pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>> {
+    check_numbers()?;
     let mut changes: Vec<(&str, OsString)> = Vec::new();
     if preload != Preload::Gone {
         let shim = shim()?;
@@ -167,27 +194,7 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
         changes.push(("ASAN_OPTIONS", sanitizers_options(std::env::var_os("ASAN_OPTIONS"))));
     }
     if let Some(segment) = &args.segment {
-        let path = segment.path(&default_directory());
-        if segment.is_path() {
-            // The program may change its directory.
-            let path = std::path::absolute(&path)
-                .with_context(|| format!("segment {}", path.display()))?;
-            let directory = path.parent().unwrap_or(Path::new("/"));
-            // Where a daemon is gone the program goes on over TCP, and the shim says why.
-            ensure!(
-                directory.is_dir() || is_socket(&path),
-                "segment {}: there is no directory {}",
-                path.display(),
-                directory.display()
-            );
-            changes.push(("GINNEL_SEGMENT", path.into()));
-        } else {
-            changes.push((
-                "GINNEL_SEGMENT",
-                served::socket(segment.as_str())
-                    .map_or_else(|| segment.as_str().into(), PathBuf::into_os_string),
-            ));
-        }
+        changes.push(("GINNEL_SEGMENT", segment_of(segment)?));
     } else if let Some(socket) = served::from_environment() {
         changes.push(("GINNEL_SEGMENT", socket.into()));
     }

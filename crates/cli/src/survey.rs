@@ -1,26 +1,26 @@
 //! Reads a user's ledger and segments; in one's own, frees what the dead left first.
 
 mod connection;
+mod paths;
 
-use crate::name::is_by_product;
 use crate::report::{Directory, Member, Process, Segment};
 use crate::served;
 use connection::word;
 use ginnel_node::join;
-use ginnel_node::processes::{self, PROCESS_TABLE, ProcessFlags, Processes, is_process_table};
-use ginnel_node::settings::{DEFAULT_SEGMENT, Settings as NodeSettings};
-use ginnel_node::wake::directory::{member_is_shown, sockets, wake_directory};
-use ginnel_region::device::{self, Source};
+use ginnel_node::processes::{self, PROCESS_TABLE, ProcessFlags, Processes};
+use ginnel_node::settings::Settings as NodeSettings;
+use ginnel_node::wake::directory::{member_is_shown, wake_directory};
+use ginnel_region::device::Source;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_tcp::attach::{Attachment, LIBRARY, Tables};
-use ginnel_tcp::ledger::{LEDGER, is_ledger};
+use ginnel_tcp::ledger::LEDGER;
 use ginnel_tcp::settings::Settings;
 use ginnel_tcp::{Reason, reclaim};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -141,65 +141,6 @@ impl Survey {
         Ok(())
     }
 
-    /// Segments in the directory, and those elsewhere that this process's environment or a process
-    /// of the ledger names.
-    fn segment_paths(&mut self) -> Vec<PathBuf> {
-        let directory = self.directory.clone();
-        let mut paths = files(&directory);
-        let none = self.tables.as_ref().is_some_and(|(_, tables)| {
-            tables
-                .processes
-                .living()
-                .any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
-        });
-        // Other files may lie there too; they matter where a process found no segment.
-        paths.retain(|path| {
-            let foreign = matches!(self.region(path), Some(Err(Error::Foreign)));
-            !foreign
-                || none
-                || path.ends_with(DEFAULT_SEGMENT)
-                || wake_directory(&directory, path).is_dir()
-        });
-        if self.own {
-            let named = std::env::var_os("GINNEL_SEGMENT")
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute() && may_be_segment(path));
-            self.elsewhere.extend(named);
-            self.elsewhere.extend(served::from_environment());
-            self.elsewhere.extend(device::find());
-            let known: Vec<u64> = self
-                .regions
-                .values()
-                .filter_map(|(_, region)| region.as_ref().ok())
-                .map(Region::id)
-                .collect();
-            if let Some((_, tables)) = &self.tables {
-                // Memory that a daemon gave has no name among a process's maps.
-                if tables
-                    .processes
-                    .living()
-                    .any(|(_, process)| !known.contains(&process.segment.load(Relaxed)))
-                {
-                    self.elsewhere.extend(sockets(&directory));
-                }
-                self.elsewhere.extend(
-                    tables
-                        .processes
-                        .living()
-                        .filter(|(_, process)| !known.contains(&process.segment.load(Relaxed)))
-                        .flat_map(|(_, process)| mapped(process)),
-                );
-            }
-            self.elsewhere.retain(|path| may_be_segment(path));
-            for path in &self.elsewhere {
-                if !paths.iter().any(|known| identity(known) == identity(path)) {
-                    paths.push(path.clone());
-                }
-            }
-        }
-        paths
-    }
-
     fn region(&mut self, path: &Path) -> Option<&Result<Region, Error>> {
         let now = identity(path)?;
         if self.regions.get(path).is_none_or(|(known, _)| *known != now) {
@@ -298,32 +239,6 @@ impl Survey {
     }
 }
 
-/// A file, a device that a driver made, or a daemon's socket.
-fn may_be_segment(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| {
-        meta.is_file() || meta.file_type().is_char_device() || meta.file_type().is_socket()
-    })
-}
-
-/// Every file of the directory that may be a segment.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries
-        .filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            !is_ledger(&name)
-                && !is_process_table(&name)
-                && !name.starts_with('.')
-                && !is_by_product(&name)
-        })
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file())
-        .collect();
-    paths.sort();
-    paths
-}
-
 /// Processes that live, by their entry's number.
 fn described(processes: &Processes, names: &HashMap<u64, String>) -> BTreeMap<u32, Process> {
     let own = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
@@ -350,26 +265,6 @@ fn described(processes: &Processes, names: &HashMap<u64, String>) -> BTreeMap<u3
         .map(|(index, process)| (index, describe(process)))
         .filter(|(_, process)| process.pid != std::process::id())
         .collect()
-}
-
-/// Files that a process has mapped as a segment is mapped, and that are one.
-fn mapped(process: &processes::Process) -> Vec<PathBuf> {
-    if process.segment.load(Relaxed) == 0 {
-        return Vec::new();
-    }
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid.load(Relaxed)))
-        .unwrap_or_default();
-    // proc(5): address perms offset dev inode pathname
-    let shared = maps.lines().filter(|line| line.split_ascii_whitespace().nth(1) == Some("rw-s"));
-    let paths =
-        shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
-    let mut segments: Vec<PathBuf> = paths
-        .filter(|path| {
-            may_be_segment(path) && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))
-        })
-        .collect();
-    segments.dedup();
-    segments
 }
 
 /// Waits until it is known which of a table's processes live: of those in other pid namespaces that
@@ -439,6 +334,7 @@ fn table_error(path: &Path, error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ginnel_node::settings::DEFAULT_SEGMENT;
 
     #[test]
     fn an_empty_directory_is_an_empty_report() {

@@ -119,26 +119,8 @@ fn demo(args: &Args) -> Result<bool> {
         };
         rows.extend(measured?);
     }
-    let mut about_guests = None;
-    if args.guests() {
-        progress.now("two virtual machines: booting");
-        match Guests::boot(&programs, &workdir) {
-            Ok(guests) => {
-                for program in &programs {
-                    rows.extend(pair::run(&Bench { ground: &guests, ..bench }, program.as_ref())?);
-                }
-                about_guests = Some(guests.describe());
-            }
-            Err(error) => {
-                interrupt::check()?;
-                progress.skip(steps);
-                rows.push(Row::left_out("two virtual machines", guests::WORD));
-                about_guests = Some(format!(
-                    "guests: left out, as two virtual machines do not run here: {error:#}"
-                ));
-            }
-        }
-    }
+    let about_guests =
+        args.guests().then(|| in_guests(&bench, &programs, &mut rows, steps)).transpose()?;
     progress.finish();
 
     let carried = sockmap.map(Held::end);
@@ -158,4 +140,28 @@ fn demo(args: &Args) -> Result<bool> {
     say!("the same as JSON: {}", args.json.display());
     carried.transpose()?;
     Ok(results.rows.iter().all(|row| row.failure.is_none()))
+}
+
+/// The same between two virtual machines. Returns what is to be said of them.
+fn in_guests(
+    bench: &Bench<'_>,
+    programs: &[Box<dyn programs::Program>],
+    rows: &mut Vec<Row>,
+    steps: usize,
+) -> Result<String> {
+    bench.progress.now("two virtual machines: booting");
+    match Guests::boot(programs, bench.workdir) {
+        Ok(guests) => {
+            for program in programs {
+                rows.extend(pair::run(&Bench { ground: &guests, ..*bench }, program.as_ref())?);
+            }
+            Ok(guests.describe())
+        }
+        Err(error) => {
+            interrupt::check()?;
+            bench.progress.skip(steps);
+            rows.push(Row::left_out("two virtual machines", guests::WORD));
+            Ok(format!("guests: left out, as two virtual machines do not run here: {error:#}"))
+        }
+    }
 }

@@ -24,52 +24,35 @@ pub const WORDS: usize = 32;
 /// A frame begins on a multiple of so many bytes.
 pub const LINE: u64 = 64;
 
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// A whole message.
-    Message = 1,
-    /// A whole message with a tag.
-    Tagged,
-    /// A message that is sent once it is taken.
-    Offer,
-    /// The same with a tag.
-    TaggedOffer,
-    /// An offer is taken.
-    Take,
-    /// Bytes of something that was asked for.
-    Piece,
-    /// Something was done, or failed.
-    Done,
-    /// Bytes for registered memory.
-    Write,
-    /// Bytes of registered memory are wanted.
-    Read,
-    /// An operation on registered memory.
-    Apply,
-    /// An active message: whole, its number in place of the flags ([`crate::active`]).
-    Active,
+ginnel_region::numbered! {
+    /// What a frame is.
+    pub enum Kind: u8 {
+        /// A whole message.
+        Message = 1,
+        /// A whole message with a tag.
+        Tagged = 2,
+        /// A message that is sent once it is taken.
+        Offer = 3,
+        /// The same with a tag.
+        TaggedOffer = 4,
+        /// An offer is taken.
+        Take = 5,
+        /// Bytes of something that was asked for.
+        Piece = 6,
+        /// Something was done, or failed.
+        Done = 7,
+        /// Bytes for registered memory.
+        Write = 8,
+        /// Bytes of registered memory are wanted.
+        Read = 9,
+        /// An operation on registered memory.
+        Apply = 10,
+        /// An active message: whole, its number in place of the flags ([`crate::active`]).
+        Active = 11,
+    }
 }
 
 impl Kind {
-    fn of(byte: u8) -> Option<Self> {
-        Some(match byte {
-            1 => Self::Message,
-            2 => Self::Tagged,
-            3 => Self::Offer,
-            4 => Self::TaggedOffer,
-            5 => Self::Take,
-            6 => Self::Piece,
-            7 => Self::Done,
-            8 => Self::Write,
-            9 => Self::Read,
-            10 => Self::Apply,
-            11 => Self::Active,
-            _ => return None,
-        })
-    }
-
     /// Has it a tag, or belongs to what has?
     #[must_use]
     pub fn is_tagged(self) -> bool {
@@ -125,7 +108,7 @@ impl Frame {
     #[inline]
     pub fn check(head: u64, position: u64, most: u64) -> Result<(Kind, u8, usize), Corrupt> {
         let bytes = head & 0xff_ffff;
-        let kind = Kind::of((head >> 24) as u8).ok_or(Corrupt)?;
+        let kind = Kind::numbered((head >> 24) as u8).ok_or(Corrupt)?;
         if bytes < WORDS as u64 || bytes > most || head >> 48 != (position / LINE) & 0xffff {
             return Err(Corrupt);
         }

@@ -24,6 +24,7 @@ mod extent;
 mod header;
 mod layout;
 pub mod names;
+mod numbered;
 mod onlooker;
 pub mod open;
 mod owner;

@@ -16,42 +16,33 @@ const TAG: u64 = (1 << MEMBER_AT) - 1;
 
 const _: () = assert!(MAX_SIZE / PAGE - 1 <= TAG);
 
-/// What claimed pages are for. Four bits of the owner word: a value that this version does not know
-/// is somebody's page, which is left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Use {
-    /// A channel's header; its tag is its own page.
-    Channel = 1,
-    /// A ring's bytes; its tag is the channel's page, or the endpoint's.
-    Ring = 2,
-    /// A waiter: the flags by which a sleeper is found; its tag is its own page.
-    Waiter = 3,
-    /// A process that uses named objects; its tag is its own page.
-    Party = 4,
-    /// The first page of a named object; its tag is its own page.
-    Object = 5,
-    /// Further pages of a named object, whose page is their tag; or, while the object is being
-    /// made, of the party that makes it.
-    Data = 6,
-    /// What endpoints of messages between many processes have (`ginnel_fabric`): an endpoint, a
-    /// ring from one to another, memory that they use directly. The page's first word says which;
-    /// its tag is its own page.
-    Endpoint = 7,
+crate::numbered! {
+    /// What claimed pages are for. Four bits of the owner word: a value that this version does not
+    /// know is somebody's page, which is left alone.
+    pub enum Use: u8 {
+        /// A channel's header; its tag is its own page.
+        Channel = 1,
+        /// A ring's bytes; its tag is the channel's page, or the endpoint's.
+        Ring = 2,
+        /// A waiter: the flags by which a sleeper is found; its tag is its own page.
+        Waiter = 3,
+        /// A process that uses named objects; its tag is its own page.
+        Party = 4,
+        /// The first page of a named object; its tag is its own page.
+        Object = 5,
+        /// Further pages of a named object, whose page is their tag; or, while the object is being
+        /// made, of the party that makes it.
+        Data = 6,
+        /// What endpoints of messages between many processes have (`ginnel_fabric`): an endpoint, a
+        /// ring from one to another, memory that they use directly. The page's first word says
+        /// which; its tag is its own page.
+        Endpoint = 7,
+    }
 }
 
 impl Use {
     pub(crate) fn of(word: u64) -> Option<Self> {
-        match (word >> KIND_AT) & KINDS {
-            1 => Some(Self::Channel),
-            2 => Some(Self::Ring),
-            3 => Some(Self::Waiter),
-            4 => Some(Self::Party),
-            5 => Some(Self::Object),
-            6 => Some(Self::Data),
-            7 => Some(Self::Endpoint),
-            _ => None,
-        }
+        Self::numbered(((word >> KIND_AT) & KINDS) as u8)
     }
 
     /// Does a page of this use head a group, rather than belong to another page's?

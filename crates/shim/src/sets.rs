@@ -22,6 +22,7 @@ mod edges;
 mod hot;
 mod inside;
 mod late;
+mod local;
 mod lock;
 mod look;
 mod news;
@@ -30,6 +31,7 @@ mod outlived;
 mod places;
 mod process;
 mod registration;
+mod room;
 mod shared;
 mod still;
 mod tag;
@@ -42,12 +44,14 @@ pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
 pub use doors::part_with;
 pub use edges::as_end;
-pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
-pub use news::{catch_up, edge, emptied, filled};
+use local::{LOCAL, local_bits, local_of};
+pub use local::{fresh, registered};
+pub use news::{catch_up, edge, emptied};
 pub use process::{
     forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag,
 };
+pub use room::{filled, waits_for_room};
 pub use shared::{look_before_close, recover};
 pub use still::wait_still;
 pub use wait::wait;
@@ -56,11 +60,9 @@ use crate::fds::{self, Entry};
 use crate::mix::Map;
 use crate::{bell, runtime};
 use change::add;
-use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
-};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ginnel_node::waiter::Waiter;
-use ginnel_tcp::ledger::{SLOTS, flag};
+use ginnel_tcp::ledger::flag;
 use libc::c_int;
 use lock::Spin;
 use news::{stir, want};
@@ -72,21 +74,10 @@ const MAX_SETS: usize = 4096;
 
 static SETS: [AtomicPtr<Set>; MAX_SETS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS];
-/// What is known of a slot's registrations in this process: see [`local`].
-static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as usize];
 /// (set, registration).
 type Place = (u32, u32);
 /// The places of each descriptor.
 static BY_FD: Spin<Option<Map<c_int, SmallVec<[Place; 2]>>>> = Spin::new(None);
-
-mod local {
-    /// Registered in some set.
-    pub const REGISTERED: u8 = 1;
-    /// Looked at in every wait.
-    pub const HOT: u8 = 2;
-    /// A registration wants EPOLLOUT.
-    pub const WRITES: u8 = 4;
-}
 
 #[derive(Default)]
 struct Inner {
@@ -314,29 +305,6 @@ fn unregistered(fd: c_int, slot: u32) {
         0,
         if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT },
     );
-}
-
-fn local_bits(slot: u32, set: u8, clear: u8) {
-    if let Some(local) = LOCAL.get(slot as usize) {
-        local.fetch_or(set, Ordering::AcqRel);
-        local.fetch_and(!clear, Ordering::AcqRel);
-    }
-}
-
-#[inline]
-fn local_of(slot: u32) -> u8 {
-    LOCAL.get(slot as usize).map_or(0, |local| local.load(Ordering::Acquire))
-}
-
-/// Is the slot's socket registered in a set of this process?
-#[inline]
-pub fn registered(slot: u32) -> bool {
-    local_of(slot) & local::REGISTERED != 0
-}
-
-/// A slot begins anew: nothing is registered under its number.
-pub fn fresh(slot: u32) {
-    local_bits(slot, 0, u8::MAX);
 }
 
 /// `fd` became an endpoint: registrations that it had before are the endpoint's.

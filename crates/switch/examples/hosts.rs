@@ -177,21 +177,7 @@ fn many(hosts: &mut [Host; 2], len: usize) -> Result<Many> {
             }
             Ok(each)
         });
-        let takes = scope.spawn(|| -> Result<f64> {
-            pin(1);
-            let (mut took, mut all) = (Duration::ZERO, 0);
-            while !end.load(Ordering::Relaxed) {
-                let before = used();
-                two.turn()?;
-                let taken = two.take();
-                if taken > 0 {
-                    took += used() - before;
-                }
-                got.fetch_add(taken, Ordering::Relaxed);
-                all += taken;
-            }
-            Ok(took.as_nanos() as f64 / all as f64)
-        });
+        let takes = scope.spawn(|| taken(two, &end, &got));
         std::thread::sleep(Duration::from_millis(500));
         let (began, before) = (Instant::now(), got.load(Ordering::Relaxed));
         std::thread::sleep(EACH);
@@ -201,6 +187,23 @@ fn many(hosts: &mut [Host; 2], len: usize) -> Result<Many> {
             [sends, takes].map(|thread| thread.join().map_err(|_| anyhow::anyhow!("panicked")));
         Ok([count as f64 / took.as_secs_f64() / 1e6, sender??, receiver??])
     })
+}
+
+/// Takes frames to the end, and counts them. Returns nanoseconds for each.
+fn taken(host: &mut Host, end: &AtomicBool, got: &AtomicU64) -> Result<f64> {
+    pin(1);
+    let (mut took, mut all) = (Duration::ZERO, 0);
+    while !end.load(Ordering::Relaxed) {
+        let before = used();
+        host.turn()?;
+        let taken = host.take();
+        if taken > 0 {
+            took += used() - before;
+        }
+        got.fetch_add(taken, Ordering::Relaxed);
+        all += taken;
+    }
+    Ok(took.as_nanos() as f64 / all as f64)
 }
 
 /// Sends one frame, and the next when it is answered: microseconds one way, the median.

@@ -5,12 +5,13 @@
 mod give;
 mod hosts;
 mod loans;
+mod tap;
 
 use crate::counters::Reason;
 use crate::fdb::Learned;
 use crate::filter::Spoofed;
 use crate::loan::{Lender, Ticket};
-use crate::port::{Link, Port, header_len};
+use crate::port::{Port, header_len};
 use crate::ring::{Broken, Memory, Ring, Slices};
 use crate::switch::{Sender, Switch};
 use crate::wire::{ETHERNET, FRONT, HEADER, LONGEST, Mac, Offload, is_group};
@@ -22,9 +23,6 @@ const BUDGET: usize = 128 << 10;
 /// What a frame costs beside its bytes, and each piece that it is in.
 const PER_FRAME: usize = 1024;
 const PER_PIECE: usize = 64;
-/// Frames that are taken from a tap device in one turn.
-const TAP_BURST: usize = 32;
-
 /// A frame on its way.
 struct Frame<'a, 'm> {
     /// Its segment.
@@ -362,36 +360,6 @@ impl Switch {
             }
         }
         given
-    }
-
-    /// Takes what a tap device has. It is asked again as long as it has more.
-    pub(crate) fn serve_tap(&mut self, index: u32) {
-        let Some(mut port) = self.ports.get_mut(index as usize).and_then(Option::take) else {
-            return;
-        };
-        let mut buffer = std::mem::take(&mut self.scratch.tap);
-        buffer.resize(HEADER + LONGEST, 0);
-        for _ in 0..TAP_BURST {
-            let read = match &port.link {
-                Link::Tap(tap) => tap.read(&mut buffer),
-                Link::Guest(_) => break,
-            };
-            match read {
-                Ok(Some(len)) => {
-                    if let Some(front) = buffer.get_mut(..len) {
-                        self.switch(&mut port, 0, front, &Slices::new(), None);
-                    }
-                }
-                Ok(None) => break,
-                Err(errno) => {
-                    port.trouble = Some(errno.to_string());
-                    break;
-                }
-            }
-        }
-        self.scratch.tap = buffer;
-        self.ports[index as usize] = Some(port);
-        self.tell();
     }
 }
 

@@ -236,11 +236,6 @@ fn the_command_line_says_it_all() {
     let place = tempfile::tempdir().expect("a directory");
     let file = secret(place.path(), "0123456789abcdef").display().to_string();
     let program = env!("CARGO_BIN_EXE_ginnel-switch");
-    let run = |arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output().expect("it runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
     let dir = |n: u32| place.path().join(format!("run{n}")).display().to_string();
     let mut switches: Vec<_> = [(1, 2, "b"), (2, 1, "a")]
         .map(|(own, other, name)| {
@@ -272,6 +267,20 @@ fn the_command_line_says_it_all() {
         switch.kill().expect("killed");
         switch.wait().expect("ended");
     }
+}
+
+/// `ginnel-switch` with these arguments, to its end: its code, and what it printed.
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_ginnel-switch"))
+        .args(arguments)
+        .output()
+        .expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn hosts_that_cannot_be_are_refused_by_the_command_line() {
     for (arguments, words) in [
         (vec!["--port", "a:/x", "--listen", "127.0.0.1"], "--host"),
         (vec!["--port", "a:/x", "--host", "b=127.0.0.2"], "--listen"),

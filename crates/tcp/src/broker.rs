@@ -86,51 +86,33 @@ impl Farewell {
     }
 }
 
-/// What became of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Verdict {
-    /// The other end is another process's: both meet in the pair's memory. It is beside the answer
-    /// where the process has not got it yet, and behind it the process's ends of the pair's lines.
-    /// (A program under an older Ginnel has room for the memory alone, and the kernel closes the
-    /// rest.)
-    Meet = 0,
-    /// Nobody came with the other end in time.
-    Nobody = 1,
-    /// It is no TCP connection, or its numbers could not be read.
-    Unreadable = 2,
-    /// The user has as many questions, or processes that ask, as one may have.
-    TooMany = 3,
-    /// The user has as many pairs as one may have.
-    TooManyPairs = 4,
-    /// There is no memory for a pair.
-    NoMemory = 5,
-    /// Both ends are one process's.
-    OneProcess = 6,
-    /// The ends' networks belong to different user namespaces: who owns one of them could make a
-    /// socket there with any sequence numbers.
-    OtherNetwork = 7,
-    /// Not the answer to a question: the other process of this pair has gone.
-    Ended = 8,
-    /// The socket was read and closed; the other end has not come yet. Another answer follows.
-    Waits = 9,
-}
-
-impl Verdict {
-    fn of(value: u8) -> Option<Self> {
-        const ALL: [Verdict; 10] = [
-            Verdict::Meet,
-            Verdict::Nobody,
-            Verdict::Unreadable,
-            Verdict::TooMany,
-            Verdict::TooManyPairs,
-            Verdict::NoMemory,
-            Verdict::OneProcess,
-            Verdict::OtherNetwork,
-            Verdict::Ended,
-            Verdict::Waits,
-        ];
-        ALL.get(usize::from(value)).copied()
+ginnel_region::numbered! {
+    /// What became of a question.
+    pub enum Verdict: u8 {
+        /// The other end is another process's: both meet in the pair's memory. It is beside the
+        /// answer where the process has not got it yet, and behind it the process's ends of the
+        /// pair's lines. (A program under an older Ginnel has room for the memory alone, and the
+        /// kernel closes the rest.)
+        Meet = 0,
+        /// Nobody came with the other end in time.
+        Nobody = 1,
+        /// It is no TCP connection, or its numbers could not be read.
+        Unreadable = 2,
+        /// The user has as many questions, or processes that ask, as one may have.
+        TooMany = 3,
+        /// The user has as many pairs as one may have.
+        TooManyPairs = 4,
+        /// There is no memory for a pair.
+        NoMemory = 5,
+        /// Both ends are one process's.
+        OneProcess = 6,
+        /// The ends' networks belong to different user namespaces: who owns one of them could make
+        /// a socket there with any sequence numbers.
+        OtherNetwork = 7,
+        /// Not the answer to a question: the other process of this pair has gone.
+        Ended = 8,
+        /// The socket was read and closed; the other end has not come yet. Another answer follows.
+        Waits = 9,
     }
 }
 
@@ -182,7 +164,7 @@ impl Answer {
         let (numbers, []) = numbers.as_chunks::<8>() else { return None };
         let [number, pair, meeting] = numbers else { return None };
         Some(Self {
-            verdict: Verdict::of(*verdict)?,
+            verdict: Verdict::numbered(*verdict)?,
             side: *side,
             number: u64::from_le_bytes(*number),
             pair: u64::from_le_bytes(*pair),
@@ -287,7 +269,7 @@ mod tests {
                 && Farewell::of_bytes(&question.bytes()).is_none()
         );
         for verdict in 0..10 {
-            let verdict = Verdict::of(verdict).expect("one of them");
+            let verdict = Verdict::numbered(verdict).expect("one of them");
             let answer = Answer { verdict, side: 1, number: 7, pair: u64::MAX, meeting: 1 << 63 };
             assert_eq!(Answer::of_bytes(&answer.bytes()), Some(answer));
         }

@@ -136,6 +136,7 @@ mod tests {
 
     /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on or
     /// the other end stops, and are followed by a rest.
+    #[allow(clippy::too_many_lines, reason = "one test, as the rest is the process's")]
     #[test]
     fn stops_are_few_and_bounded() {
         // SAFETY: a slot is made of atomics, and zeroes are valid.

@@ -33,9 +33,12 @@
 //! | 0x100 | reader's line: `head`, cpu | reader |
 //! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received`, `ordered` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
+mod words;
+
 use ginnel_region::{Segment, Untrusted};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use words::{Words, side_words, words};
 
 /// First word of a channel's page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GINCHAN1");
@@ -72,26 +75,6 @@ pub struct Direction<'a> {
     words: Words<'a>,
 }
 
-/// The words of a page, from some place in it on.
-#[derive(Clone, Copy)]
-struct Words<'a> {
-    first: *const AtomicU64,
-    segment: PhantomData<&'a Segment>,
-}
-
-impl<'a> Words<'a> {
-    /// The word at byte `offset` from here.
-    ///
-    /// # Safety
-    /// `offset` is a multiple of 8, and the word lies inside the page.
-    #[inline]
-    unsafe fn at(self, offset: usize) -> &'a AtomicU64 {
-        // SAFETY: mapped as long as the segment is, aligned; atomics may be shared with anybody who
-        // uses the same memory.
-        unsafe { &*self.first.byte_add(offset) }
-    }
-}
-
 /// Where a switch happens, in all three counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
@@ -101,32 +84,6 @@ pub struct Record {
     pub tcp: u64,
     /// Bytes put into the ring before it.
     pub ring: u64,
-}
-
-macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident = $offset:expr;)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        #[inline]
-        pub fn $name(self) -> &'a AtomicU64 {
-            const { assert!($offset % 8 == 0 && $offset < 0x200) };
-            // SAFETY: of the 512 bytes that a channel's head and each direction have.
-            unsafe { self.words.at($offset) }
-        }
-    )*};
-}
-
-macro_rules! side_words {
-    ($($(#[$doc:meta])* $name:ident = $offset:expr, $stride:expr;)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        #[inline]
-        pub fn $name(self, side: u8) -> &'a AtomicU64 {
-            const { assert!($offset % 8 == 0 && $offset + $stride < 0x200) };
-            // SAFETY: as for the words without a side.
-            unsafe { self.words.at($offset + usize::from(side & 1) * $stride) }
-        }
-    )*};
 }
 
 impl<'a> Channel<'a> {

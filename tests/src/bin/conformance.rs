@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use ginnel_tests::conformance::page::{self, Said};
-use ginnel_tests::conformance::{ALL, Outcome, SERVERS, Way, compare};
+use ginnel_tests::conformance::{ALL, Outcome, SERVERS, Suite, Way, compare};
 
 /// Runs other people's test suites plainly and under the shim, and compares them test by test.
 #[derive(Parser)]
@@ -50,19 +50,11 @@ fn main() -> ExitCode {
 
 /// Whether all that was asked for ran, and nothing was worse.
 fn run(args: &Args) -> Result<bool> {
-    for name in &args.only {
-        let names = ALL.map(|(name, ..)| name);
-        ensure!(
-            names.contains(&name.as_str()),
-            "no suite {name:?}; there are: {}",
-            names.join(", ")
-        );
-    }
+    check_names(args)?;
     let base = args
         .base
         .clone()
         .unwrap_or_else(|| ginnel_tests::build::release_dir().with_file_name("conformance"));
-    let way = if args.hard { Way::Hard } else { Way::Usual };
     let mut good = true;
     let before =
         args.page.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
@@ -77,13 +69,7 @@ fn run(args: &Args) -> Result<bool> {
             if args.part.is_none() {
                 let _ = fs::remove_file(record);
             }
-            let outcome = prepare(&dir).and_then(|mut suite| {
-                suite
-                    .parts
-                    .retain(|part| args.part.as_ref().is_none_or(|text| part.name.contains(text)));
-                ensure!(!suite.parts.is_empty(), "it has no such part");
-                compare(&suite, way, &|line| eprintln!("{name}: {line}"))
-            });
+            let outcome = prepare(&dir).and_then(|suite| compared(args, name, suite));
             match outcome {
                 Ok(outcome) if args.part.is_some() => {
                     good &= is_good(name, &outcome);
@@ -121,6 +107,27 @@ fn run(args: &Args) -> Result<bool> {
         }
     }
     Ok(good)
+}
+
+/// Only suites that there are may be asked for.
+fn check_names(args: &Args) -> Result<()> {
+    let names = ALL.map(|(name, ..)| name);
+    for name in &args.only {
+        ensure!(
+            names.contains(&name.as_str()),
+            "no suite {name:?}; there are: {}",
+            names.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Runs the parts of a suite that were asked for.
+fn compared(args: &Args, name: &str, mut suite: Suite) -> Result<Outcome> {
+    let way = if args.hard { Way::Hard } else { Way::Usual };
+    suite.parts.retain(|part| args.part.as_ref().is_none_or(|text| part.name.contains(text)));
+    ensure!(!suite.parts.is_empty(), "it has no such part");
+    compare(&suite, way, &|line| eprintln!("{name}: {line}"))
 }
 
 /// All of it was compared, and nothing is worse; and of our own scripts everything works, where

@@ -1,6 +1,7 @@
 //! Addresses and connections of every transport, over the C library's calls: those a preloaded
 //! library sees.
 
+use crate::direct;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
@@ -105,7 +106,7 @@ enum Waiting {
     Socket(Socket),
     Fifo(PathBuf),
     /// Until its one connection is there.
-    Ring(Cell<Option<ginnel_direct::Listener>>),
+    Ring(Cell<Option<direct::Listener>>),
 }
 
 impl Listener {
@@ -121,7 +122,7 @@ impl Listener {
             return Ok(Self(Waiting::Fifo(path.clone())));
         }
         if let Address::Ring(bytes, path) = address {
-            let listener = ginnel_direct::Listener::bind(path, *bytes)
+            let listener = direct::Listener::bind(path, *bytes)
                 .with_context(|| format!("making {address}"))?;
             return Ok(Self(Waiting::Ring(Cell::new(Some(listener)))));
         }
@@ -176,7 +177,7 @@ enum Way {
     Socket(File),
     /// To read, and to write until [`Conn::finish`].
     Pipes(File, Option<File>),
-    Ring(Box<ginnel_direct::End>),
+    Ring(Box<direct::End>),
 }
 
 impl Conn {
@@ -188,8 +189,7 @@ impl Conn {
             return Ok(Self(Way::Pipes(File::open(down)?, Some(output))));
         }
         if let Address::Ring(_, path) = address {
-            let end =
-                ginnel_direct::connect(path).with_context(|| format!("connecting to {address}"))?;
+            let end = direct::connect(path).with_context(|| format!("connecting to {address}"))?;
             return Ok(Self(Way::Ring(Box::new(end))));
         }
         let (socket, place) = address.socket()?;

@@ -11,12 +11,13 @@
 //! | [`record`] | samples.csv and run.json |
 //! | [`cells`], [`page`] | medians and spreads; the report: tables, charts, one page |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod apps;
 mod args;
 mod cells;
 mod conn;
+mod direct;
 mod host;
 mod page;
 mod plan;

@@ -146,9 +146,8 @@ impl Bench {
     fn measured(&self, cell: Cell) -> Result<(Vec<[Values; 2]>, Option<Report>)> {
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
-        let end = |server: bool| self.cpus.map(|cpus| cpus[usize::from(!server)]);
         if cell.transport == Transport::Memory {
-            let task = cell.task(false, "memory".into(), self.seconds, end(true));
+            let task = cell.task(false, "memory".into(), self.seconds, self.cpu(true));
             let process = start("memory", &[], &task, &self.scratch, None)?;
             return Ok((vec![[Values::new(), process.result()?]], None));
         }
@@ -161,44 +160,7 @@ impl Bench {
         }
         let mut running = Vec::new();
         for pair in 0..cell.pairs() {
-            // Several pairs find their processors themselves.
-            let cpu = |server| if cell.pairs() > 1 { None } else { end(server) };
-            let task = cell.task(true, self.address(cell, pair), self.seconds, cpu(true));
-            let server = match &self.link {
-                Some(link) => Server::There(link.start(cell.transport.is_ginnel(), task)?),
-                None => {
-                    let name = format!("server-{pair}");
-                    Server::Here(start(
-                        &name,
-                        &self.prefix(cell.transport, true)?,
-                        &task,
-                        &self.scratch,
-                        cell.ring(),
-                    )?)
-                }
-            };
-            let address = match &server {
-                Server::Here(process) => {
-                    let port =
-                        process.port().inspect_err(|error| self.explain(error, &[process]))?;
-                    self.address(cell, pair).parse::<Address>()?.with_port(port.into())
-                }
-                Server::There(there) => there
-                    .address(self.ways.iter().find(|way| way.0 == cell.transport).map(|way| way.1)),
-            };
-            let task = Task {
-                host_cpu: self.host_cpu.clone(),
-                ..cell.task(false, address.to_string(), self.seconds, cpu(false))
-            };
-            let name = format!("client-{pair}");
-            let client = start(
-                &name,
-                &self.prefix(cell.transport, false)?,
-                &task,
-                &self.scratch,
-                cell.ring(),
-            )?;
-            running.push((server, client));
+            running.push(self.start_pair(cell, pair)?);
         }
         let mut ends = Vec::new();
         for (server, client) in running {
@@ -214,6 +176,48 @@ impl Bench {
             ends.push([own, theirs]);
         }
         Ok((ends, cell.transport.is_ginnel().then(|| Report::read(&reports)).flatten()))
+    }
+
+    /// The processor of an end, where the ends have one each.
+    fn cpu(&self, server: bool) -> Option<usize> {
+        self.cpus.map(|cpus| cpus[usize::from(!server)])
+    }
+
+    /// Starts both ends of a pair.
+    fn start_pair(&self, cell: Cell, pair: usize) -> Result<(Server, Process)> {
+        // Several pairs find their processors themselves.
+        let cpu = |server| if cell.pairs() > 1 { None } else { self.cpu(server) };
+        let task = cell.task(true, self.address(cell, pair), self.seconds, cpu(true));
+        let server = match &self.link {
+            Some(link) => Server::There(link.start(cell.transport.is_ginnel(), task)?),
+            None => {
+                let name = format!("server-{pair}");
+                Server::Here(start(
+                    &name,
+                    &self.prefix(cell.transport, true)?,
+                    &task,
+                    &self.scratch,
+                    cell.ring(),
+                )?)
+            }
+        };
+        let address = match &server {
+            Server::Here(process) => {
+                let port = process.port().inspect_err(|error| self.explain(error, &[process]))?;
+                self.address(cell, pair).parse::<Address>()?.with_port(port.into())
+            }
+            Server::There(there) => {
+                there.address(self.ways.iter().find(|way| way.0 == cell.transport).map(|way| way.1))
+            }
+        };
+        let task = Task {
+            host_cpu: self.host_cpu.clone(),
+            ..cell.task(false, address.to_string(), self.seconds, cpu(false))
+        };
+        let name = format!("client-{pair}");
+        let client =
+            start(&name, &self.prefix(cell.transport, false)?, &task, &self.scratch, cell.ring())?;
+        Ok((server, client))
     }
 
     /// Runs a real program's server and load, and gives what the load told.

@@ -134,19 +134,7 @@ impl Guests {
         let port = self.port.replace(self.port.get() + 1);
         let before = if carrier.is_ginnel() { "ginnel run -- " } else { "" };
         let line = |role: &str| {
-            let command = match (work, role) {
-                (Work::Getter, "server") => {
-                    format!("memcached -l {address} -p {port} -U 0 -t 1 -m 64 -u root")
-                }
-                (Work::Idle, _) => format!(
-                    "{PLACE}/{program} {role} --addr {address}:{port} {} --mark {MARK}",
-                    options.join(" ")
-                ),
-                _ => format!(
-                    "{PLACE}/{program} {role} --addr {address}:{port} {}",
-                    options.join(" ")
-                ),
-            };
+            let command = command_line(work, program, role, &format!("{address}:{port}"), options);
             format!(
                 "rm -f {REPORT} {MARK}; export GINNEL_REPORT={REPORT}; echo $$ >{PID}; exec {before}{command}"
             )
@@ -272,5 +260,20 @@ impl Drop for Unbound<'_> {
     fn drop(&mut self) {
         // Where a machine does not answer, every later sample says so.
         let _ = self.tell("bind");
+    }
+}
+
+/// The command of one end. `place`: the server's address and port.
+fn command_line(work: Work, program: &str, role: &str, place: &str, options: &[String]) -> String {
+    let options = options.join(" ");
+    match (work, role) {
+        (Work::Getter, "server") => {
+            let (address, port) = place.split_once(':').unwrap_or((place, ""));
+            format!("memcached -l {address} -p {port} -U 0 -t 1 -m 64 -u root")
+        }
+        (Work::Idle, _) => {
+            format!("{PLACE}/{program} {role} --addr {place} {options} --mark {MARK}")
+        }
+        _ => format!("{PLACE}/{program} {role} --addr {place} {options}"),
     }
 }

@@ -88,6 +88,7 @@ pub(super) fn rows(sub: &[u8], context: &Context<'_>) -> Option<Rows> {
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "a table: a line for each statistic")]
 fn general(context: &Context<'_>) -> Rows {
     let (store, connections) = (&context.store, context.connections);
     let counts = &store.counts;

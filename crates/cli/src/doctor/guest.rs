@@ -98,6 +98,37 @@ fn load_ns(segment: &Segment) -> u64 {
     (0..50).map(batch).min().unwrap_or(0)
 }
 
+/// The segment of a device, or why it cannot be opened.
+fn opened(path: &Path) -> Result<Segment, Finding> {
+    let shown = path.display();
+    Segment::open(path).map_err(|error| match error {
+        Error::Driver { .. } => Finding::error(CHECK, &shown.to_string(), &error.to_string()),
+        Error::Version { theirs, ours } => Finding::wrong(
+            CHECK,
+            format!(
+                "{shown}: the host's segment has layout version {theirs}, this Ginnel speaks {ours}"
+            ),
+            "install the same release here and on the host",
+        ),
+        error => Finding::wrong(
+            CHECK,
+            format!("{shown}: {error}"),
+            "see `dmesg`, and ginneld's log on the host",
+        ),
+    })
+}
+
+/// A driver of another version, whose interface is the same.
+fn other_driver() -> Option<Finding> {
+    let own = env!("CARGO_PKG_VERSION");
+    let version = line_of(Path::new("/sys/module").join(DRIVER).join("version"));
+    (!version.is_empty() && version != own).then(|| {
+        let found =
+            format!("driver {version}, ginnel {own}: their interface is the same ({INTERFACE})");
+        Finding::none(CHECK, found)
+    })
+}
+
 /// What programs get: `/dev/ginnelN`.
 fn node(path: &Path) -> Vec<Finding> {
     let shown = path.display();
@@ -116,28 +147,9 @@ fn node(path: &Path) -> Vec<Finding> {
             advice,
         )];
     }
-    let segment = match Segment::open(path) {
+    let segment = match opened(path) {
         Ok(segment) => segment,
-        Err(error @ Error::Driver { .. }) => {
-            return vec![Finding::error(CHECK, &shown.to_string(), &error.to_string())];
-        }
-        Err(Error::Version { theirs, ours }) => {
-            let found = format!(
-                "{shown}: the host's segment has layout version {theirs}, this Ginnel speaks {ours}"
-            );
-            return vec![Finding::wrong(
-                CHECK,
-                found,
-                "install the same release here and on the host",
-            )];
-        }
-        Err(error) => {
-            return vec![Finding::wrong(
-                CHECK,
-                format!("{shown}: {error}"),
-                "see `dmesg`, and ginneld's log on the host",
-            )];
-        }
+        Err(finding) => return vec![finding],
     };
     let mut all = Vec::new();
     let Source::Device { peer, vectors } = segment.source() else { return all };
@@ -172,14 +184,7 @@ fn node(path: &Path) -> Vec<Finding> {
             advice,
         ));
     }
-    let version = line_of(Path::new("/sys/module").join(DRIVER).join("version"));
-    if !version.is_empty() && version != env!("CARGO_PKG_VERSION") {
-        let found = format!(
-            "driver {version}, ginnel {}: their interface is the same ({INTERFACE})",
-            env!("CARGO_PKG_VERSION")
-        );
-        all.push(Finding::none(CHECK, found));
-    }
+    all.extend(other_driver());
     if all.iter().all(|finding| finding.state != State::Wrong) {
         all.push(Finding::ok(CHECK, format!("{shown}, peer {peer}, {vectors} doorbells, cached")));
     }

@@ -5,14 +5,15 @@
 //! The payload of [`Kind::Apply`]: 8 bytes (operation, element, two bytes 0, 32 bits the number of
 //! elements), the operands, and for an operation that compares what to compare with.
 
+mod remote;
+
 use super::Endpoint;
 use crate::frame::{Frame, Kind, flag};
 use crate::matching::{Buffers, Early, Place};
-use crate::memory::{self, Element, Memory};
-use crate::operation::{Event, EventKind, Failure, Receiving, Request};
+use crate::memory::Memory;
+use crate::operation::{Event, Failure, Receiving, Request};
 use crate::pair::{Got, Reader};
 use ginnel_region::Corrupt;
-use smallvec::SmallVec;
 
 /// How many frames of one peer are taken before the next peer's.
 const TURN: usize = 32;
@@ -285,110 +286,6 @@ impl Endpoint {
         Ok(())
     }
 
-    fn on_write(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
-        let incoming = &self.incoming[at];
-        let (back, reader) = (incoming.back, &incoming.reader);
-        let [key, address, number] = got.frame.words;
-        let data = if got.frame.flags & flag::DATA == 0 {
-            None
-        } else {
-            Some(reader.number(got, 0).ok_or(Corrupt)?)
-        };
-        let skip = data.map_or(0, |_| 8);
-        let len = got.len - skip;
-        let target = memory.find(key, address, len as u64, true, false);
-        if let Some(target) = target {
-            copy_to(reader, got, skip, &Buffers::one(target, len), 0, len);
-        }
-        let from = reader.writer();
-        if got.frame.flags & flag::LAST != 0 {
-            if let (Some(data), true) = (data, target.is_some()) {
-                let event = Event::new(EventKind::Written, 0, true);
-                self.tell_owner(Event { data: Some(data), len, from, ..event });
-            }
-            self.tell(
-                back,
-                Frame::new(Kind::Done, [number, target.map_or(libc::EACCES as u64, |_| 0), 0]),
-                &[],
-            );
-        }
-        Ok(())
-    }
-
-    fn on_read(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
-        let incoming = &self.incoming[at];
-        let back = incoming.back;
-        let [key, address, theirs] = got.frame.words;
-        let len = incoming.reader.number(got, 0).ok_or(Corrupt)?;
-        if memory.find(key, address, len, false, true).is_none() {
-            self.tell(back, Frame::new(Kind::Done, [theirs, libc::EACCES as u64, 0]), &[]);
-            return Ok(());
-        }
-        let end = usize::try_from(len).map_err(|_| Corrupt)?;
-        let number =
-            self.requests.insert(Request::Giving { to: back, theirs, key, address, at: 0, end });
-        if !self.push_or_give(number, memory) {
-            self.pushing.push_back(number);
-        }
-        Ok(())
-    }
-
-    /// Puts as many pieces of a request as there is room for. True: that was the last of them.
-    pub(super) fn push_or_give(&mut self, number: u64, memory: &Memory) -> bool {
-        let eager = self.eager();
-        while let Some(Request::Giving { to, theirs, key, address, at, end }) =
-            self.requests.get_mut(number)
-        {
-            let (len, to, theirs, from) = ((*end - *at).min(eager), *to, *theirs, *at);
-            // The region may have been taken back since.
-            let source =
-                memory.find(*key, address.wrapping_add(from as u64), len as u64, false, true);
-            if len == 0 || source.is_none() {
-                self.requests.remove(number);
-                if source.is_none() {
-                    self.tell(to, Frame::new(Kind::Done, [theirs, libc::EACCES as u64, 0]), &[]);
-                }
-                return true;
-            }
-            let frame = Frame::new(Kind::Piece, [theirs, from as u64, 0]);
-            let buffers = Buffers::one(source.unwrap_or(std::ptr::null_mut()), len);
-            match self.put_piece(to, &frame, &buffers, len) {
-                Ok(true) => {
-                    if let Some(Request::Giving { at, .. }) = self.requests.get_mut(number) {
-                        *at += len;
-                    }
-                }
-                Ok(false) => return false,
-                Err(Corrupt) => {
-                    self.requests.remove(number);
-                    return true;
-                }
-            }
-        }
-        self.push(number)
-    }
-
-    fn on_apply(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
-        let incoming = &self.incoming[at];
-        let (back, [key, address, number]) = (incoming.back, got.frame.words);
-        if got.len > self.eager() {
-            // More than goes back in one frame: no caller of this version asks for it.
-            return Err(Corrupt);
-        }
-        let mut payload: SmallVec<[u8; 128]> = SmallVec::from_elem(0, got.len);
-        // SAFETY: it has as many bytes.
-        unsafe { incoming.reader.copy_out(got, 0, payload.as_mut_ptr(), got.len) };
-        let fetch = got.frame.flags & flag::FETCH != 0;
-        match applied(&payload, key, address, memory, fetch) {
-            Some(before) if fetch => {
-                self.tell(back, Frame::new(Kind::Piece, [number, 0, 0]), &before)
-            }
-            Some(_) => self.tell(back, Frame::new(Kind::Done, [number, 0, 0]), &[]),
-            None => self.tell(back, Frame::new(Kind::Done, [number, libc::EACCES as u64, 0]), &[]),
-        }
-        Ok(())
-    }
-
     /// Lets go of pairs whose writers are gone and of which nothing is unread.
     pub(super) fn release_left(&mut self) {
         let mut at = 0;
@@ -406,47 +303,6 @@ impl Endpoint {
             }
         }
     }
-}
-
-/// Applies what a payload says; what was there before, if that is wanted. `None`: it may not be.
-fn applied(
-    payload: &[u8],
-    key: u64,
-    address: u64,
-    memory: &Memory,
-    fetch: bool,
-) -> Option<SmallVec<[u8; 128]>> {
-    let (head, operands) = payload.split_at_checked(8)?;
-    let (operation, element) = (u32::from(*head.first()?), Element::of(u32::from(*head.get(1)?))?);
-    let count = u32::from_le_bytes(head.get(4..8)?.try_into().ok()?) as usize;
-    let bytes = count.checked_mul(element.size())?;
-    let sets = if memory::compares(operation) { 2 } else { 1 };
-    if !memory::is_known(operation, element) || operands.len() != bytes.checked_mul(sets)? {
-        return None;
-    }
-    let (with, compare) = operands.split_at(bytes);
-    let writes = operation != memory::op::READ;
-    let target = memory.find(key, address, bytes as u64, writes, fetch)?;
-    let mut now: SmallVec<[u8; 128]> = SmallVec::from_elem(0, bytes);
-    // SAFETY: `find`: so many bytes are readable there, as whoever registered them promised.
-    unsafe { std::ptr::copy_nonoverlapping(target, now.as_mut_ptr(), bytes) };
-    let before = if fetch { now.clone() } else { SmallVec::new() };
-    let size = element.size();
-    for (at, old) in now.chunks_exact_mut(size).enumerate() {
-        let range = at * size..(at + 1) * size;
-        memory::apply(
-            operation,
-            element,
-            old,
-            with.get(range.clone())?,
-            compare.get(range).unwrap_or(&[0; 8][..size]),
-        );
-    }
-    if writes {
-        // SAFETY: `find`: they are writable, too.
-        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), target, bytes) };
-    }
-    Some(before)
 }
 
 /// Copies `len` bytes of a frame's payload from its byte `from` on into buffers, from their byte

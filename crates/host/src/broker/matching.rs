@@ -14,11 +14,13 @@
 //! asked, pairs for the two users who have them *together*. Of what all share, nobody gets the
 //! last.
 
+mod member;
 mod shares;
 
 use crate::prover::numbers::Place;
 use ginnel_tcp::broker::Verdict;
 use ginnel_tcp::proof::Numbers;
+use member::Member;
 pub use shares::CLIENTS_OF_USER;
 use shares::Shares;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -104,19 +106,6 @@ struct Known {
     /// Both were told.
     is_told: bool,
     queued: Vec<Pair>,
-}
-
-/// What is known of a process.
-struct Member {
-    user: u32,
-    /// Under which numbers its ends wait.
-    waits: HashSet<(u32, u32)>,
-    /// With whom it is a pair.
-    with: HashMap<Client, u64>,
-    /// The pairs whose memory it may have mapped …
-    has: HashSet<u64>,
-    /// … and how many of them with each user.
-    has_with: HashMap<u32, usize>,
 }
 
 /// Everything that the broker remembers.
@@ -383,31 +372,6 @@ impl Matching {
     fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
-    }
-}
-
-impl Member {
-    /// May it have one more pair with a process of `user`?
-    fn has_room_with(&self, user: u32) -> bool {
-        let with = self.has_with.get(&user).copied().unwrap_or(0);
-        shares::has_room(with, self.has.len(), ginnel_tcp::pairs::MOST)
-    }
-
-    fn keep(&mut self, id: u64, other: Client, user: u32) {
-        self.with.insert(other, id);
-        self.has.insert(id);
-        *self.has_with.entry(user).or_default() += 1;
-    }
-
-    fn forget(&mut self, id: u64, user: u32) {
-        if self.has.remove(&id)
-            && let Some(count) = self.has_with.get_mut(&user)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.has_with.remove(&user);
-            }
-        }
     }
 }
 

@@ -7,28 +7,25 @@
 //! of the broker's user, so a process that has not read all is given no memory: it is waited for,
 //! for a moment.
 
+mod messages;
+
 use super::matching::{Client, End, Introduced, Matching, Pair, Refusal};
 use super::{lines, memory};
 use crate::log;
 use crate::prover::numbers::{Place, Reader};
 use crate::prover::server::{Lines, PAUSE, STACK};
 use crate::prover::turn_away::TurnAway;
-use crate::sockets::has_read_all;
 use crate::users;
 use anyhow::{Context, Result};
-use ginnel_node::wake::line::LINES;
 use ginnel_tcp::broker::{Answer, Farewell, Question, Verdict};
 use ginnel_tcp::kernel;
 use ginnel_tcp::proof::Numbers;
+use messages::{Heard, receive, say, tell};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, accept_with, recvmsg, send, sendmsg,
-};
+use rustix::net::{SocketFlags, accept_with};
 use std::collections::HashMap;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -37,8 +34,6 @@ use std::time::{Duration, Instant};
 /// Bytes of unread messages that the kernel keeps for a process, as it counts them: more than a
 /// process has questions under way.
 const UNREAD: usize = 64 << 10;
-/// How long a process that is to be given memory may take to read what it was sent before.
-const READS: Duration = Duration::from_millis(100);
 /// How often it is looked whether an end has waited long enough.
 const TICK: Duration = Duration::from_millis(200);
 /// How many connections of one user are read at once.
@@ -171,46 +166,6 @@ fn serve_beside(
         drop(socket);
     };
     thread::Builder::new().stack_size(STACK).spawn(run).map(drop)
-}
-
-/// What a process said.
-enum Heard {
-    Question(Question, OwnedFd),
-    Farewell(Farewell),
-    Nonsense,
-}
-
-/// The next message; `None` at the end.
-fn receive(client: BorrowedFd<'_>) -> Option<Heard> {
-    // One more than a question has: what is longer is none.
-    let mut bytes = [0u8; Question::SIZE + 1];
-    // Room for one descriptor. The kernel closes what does not fit.
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        match recvmsg(
-            client,
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        ) {
-            Err(Errno::INTR) => {}
-            other => break other.ok()?,
-        }
-    };
-    let socket = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    if received.bytes == 0 && socket.is_none() {
-        return None;
-    }
-    let bytes = bytes.get(..received.bytes)?;
-    Some(match (Question::of_bytes(bytes), socket, Farewell::of_bytes(bytes)) {
-        (Some(question), Some(socket), _) => Heard::Question(question, socket),
-        (_, None, Some(farewell)) => Heard::Farewell(farewell),
-        _ => Heard::Nonsense,
-    })
 }
 
 impl Broker {
@@ -404,28 +359,4 @@ fn give_up(broker: &Broker) {
         }
         thread::sleep(TICK);
     }
-}
-
-/// Sends an answer to a process that is there, without waiting.
-fn tell(state: &State, client: Client, answer: &Answer) {
-    let _ = state.sockets.get(&client).map(|socket| say(socket.as_fd(), answer, &[]));
-}
-
-/// Sends an answer: without waiting, or with descriptors once all before it was read.
-fn say(client: BorrowedFd<'_>, answer: &Answer, beside: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let (bytes, flags) = (answer.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    if beside.is_empty() {
-        return send(client, &bytes, flags).map(drop);
-    }
-    let until = Instant::now() + READS;
-    while !has_read_all(client) {
-        if Instant::now() > until {
-            return Err(Errno::AGAIN);
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + LINES))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(beside));
-    sendmsg(client, &[IoSlice::new(&bytes)], &mut control, flags).map(drop)
 }

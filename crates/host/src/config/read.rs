@@ -239,27 +239,7 @@ impl Reader<'_> {
         )?;
         let own = Joiners { users: vec![0, rustix::process::geteuid().as_raw()], groups: vec![] };
         let joiners = self.joiners(raw.users, raw.groups, &own, &key(""))?;
-        let mut slots = BTreeMap::new();
-        for (number, rule) in raw.slot {
-            let place = key(&format!("slot.{}", number.get_ref()));
-            match number.get_ref().parse::<u16>() {
-                Ok(slot) if (1..=machines).contains(&slot) => {
-                    slots.insert(
-                        slot,
-                        self.joiners(rule.users, rule.groups, &own, &format!("{place}."))?,
-                    );
-                }
-                _ => {
-                    return Err(self.wrong(
-                        number.span(),
-                        place,
-                        format!(
-                            "there are slots 1 to {machines}; raise `slots` or choose one of these"
-                        ),
-                    ));
-                }
-            }
-        }
+        let slots = self.slots(raw.slot, machines, &own, &key(""))?;
         let processes = raw.host.processes.map_or(16, Spanned::into_inner);
         let host = self.joiners(raw.host.users, raw.host.groups, &own, &key("host."))?;
         let trust = self.trust(raw.host.trust.unwrap_or_default(), &key("host.trust"))?;
@@ -274,6 +254,33 @@ impl Reader<'_> {
             processes,
             trust,
         })
+    }
+
+    /// Who may be in which slot. `of`: what stands before the keys of their segment.
+    fn slots(
+        &self,
+        rules: BTreeMap<Spanned<String>, RawJoiners>,
+        machines: u16,
+        own: &Joiners,
+        of: &str,
+    ) -> Result<BTreeMap<u16, Joiners>, ConfigError> {
+        let mut slots = BTreeMap::new();
+        for (number, rule) in rules {
+            let place = format!("{of}slot.{}", number.get_ref());
+            match number.get_ref().parse::<u16>() {
+                Ok(slot) if (1..=machines).contains(&slot) => {
+                    let place = format!("{place}.");
+                    slots.insert(slot, self.joiners(rule.users, rule.groups, own, &place)?);
+                }
+                _ => {
+                    let why = format!(
+                        "there are slots 1 to {machines}; raise `slots` or choose one of these"
+                    );
+                    return Err(self.wrong(number.span(), place, why));
+                }
+            }
+        }
+        Ok(slots)
     }
 
     fn trust(

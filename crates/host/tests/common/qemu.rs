@@ -4,9 +4,11 @@
 //!
 //! Source: QEMU, `docs/interop/qmp-spec`, `docs/devel/qtest`, `docs/specs/ivshmem-spec`.
 
-use super::daemon::{Daemon, SMALL};
+mod host;
+
 use super::{PATIENCE, dies_with_us, wait};
 use ginnel_region::TABLE;
+pub use host::Host;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -355,44 +357,6 @@ pub fn device(socket: &Path) -> Vec<String> {
     ["-chardev", &chardev, "-device", "ivshmem-doorbell,id=shm,chardev=c,vectors=2,addr=5"]
         .map(str::to_owned)
         .to_vec()
-}
-
-/// A daemon, and a directory for the sockets of its QEMUs.
-pub struct Host {
-    pub daemon: Daemon,
-    directory: tempfile::TempDir,
-}
-
-impl Host {
-    /// With a daemon that has a keeper; `None` where QEMU is not installed.
-    pub fn start() -> Option<Self> {
-        Self::with(|| Daemon::kept(SMALL))
-    }
-
-    /// With a daemon started in this way; `None` where QEMU is not installed.
-    pub fn with(daemon: impl FnOnce() -> Daemon) -> Option<Self> {
-        is_installed().then(|| Self {
-            daemon: daemon(),
-            directory: tempfile::tempdir().expect("a directory"),
-        })
-    }
-
-    /// Where the QEMUs' sockets are.
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// A QEMU in a slot, its device set up as a driver would.
-    pub fn machine(&self, slot: u16) -> Qemu {
-        let mut qemu = Qemu::joined(self.directory(), &self.daemon.socket(slot));
-        qemu.set_up_device();
-        qemu
-    }
-
-    /// QEMUs in slots 1 and 2.
-    pub fn pair(&self) -> (Qemu, Qemu) {
-        (self.machine(1), self.machine(2))
-    }
 }
 
 /// What the table in the segment says of a peer: attached, and how often joined.

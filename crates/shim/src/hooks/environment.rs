@@ -112,10 +112,9 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
         count += 1;
     }
     let pointers = (count + 1 + usize::from(!word.is_empty())) * size_of::<*const c_char>();
-    let names = || program::names(list);
     let len = pointers
         + NAME.len()
-        + names().map(|name| TOKEN.len() + LIB.len() + name.len() + 2).sum::<usize>()
+        + program::names(list).map(|name| TOKEN.len() + LIB.len() + name.len() + 2).sum::<usize>()
         + 1;
     let len = len + word.iter().map(|part| part.len()).sum::<usize>();
     let at = sys::map_private(len).ok()?;
@@ -134,34 +133,7 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
             }
         };
         put(NAME);
-        let mut any = false;
-        for name in names() {
-            let own = program::is_of_ginnel(name);
-            let parts = ginnel_preload::parts(name).filter(|_| own);
-            if own && (preload == Preload::Gone || preload == Preload::TokenOnly && parts.is_none())
-            {
-                continue;
-            }
-            if core::mem::replace(&mut any, true) {
-                put(b":");
-            }
-            let Some((folder, file)) = parts else {
-                put(name);
-                continue;
-            };
-            // (The library for System V objects is for glibc alone.)
-            let either = preload == Preload::Either && program::is_named(name);
-            if !either {
-                put(TOKEN.as_bytes());
-            }
-            put(folder);
-            put(b"/");
-            if either {
-                put(LIB.as_bytes());
-                put(b"/");
-            }
-            put(file);
-        }
+        let any = put_names(list, preload, &mut put);
         put(b"\0");
         let end = used;
         for part in word {
@@ -182,4 +154,36 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
         }
     }
     Some(Copied { at, len })
+}
+
+/// Puts the names of a list of preloads, as `preload` says. Is there any?
+fn put_names(list: &[u8], preload: Preload, mut put: impl FnMut(&[u8])) -> bool {
+    let mut any = false;
+    for name in program::names(list) {
+        let own = program::is_of_ginnel(name);
+        let parts = ginnel_preload::parts(name).filter(|_| own);
+        if own && (preload == Preload::Gone || preload == Preload::TokenOnly && parts.is_none()) {
+            continue;
+        }
+        if core::mem::replace(&mut any, true) {
+            put(b":");
+        }
+        let Some((folder, file)) = parts else {
+            put(name);
+            continue;
+        };
+        // (The library for System V objects is for glibc alone.)
+        let either = preload == Preload::Either && program::is_named(name);
+        if !either {
+            put(TOKEN.as_bytes());
+        }
+        put(folder);
+        put(b"/");
+        if either {
+            put(LIB.as_bytes());
+            put(b"/");
+        }
+        put(file);
+    }
+    any
 }

@@ -118,6 +118,7 @@ unsafe fn aside(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
 
 /// Variadic in C; see [`fcntl`](super::fd::fcntl). Words beyond those that the program passed are
 /// read, as the C library's own does.
+#[allow(clippy::too_many_lines, reason = "a table: a line for each system call that has a hook")]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn syscall(
     number: c_long,

@@ -1,15 +1,15 @@
 //! Readiness: poll, select and epoll.
 mod select;
+mod sleep;
 
 pub use select::select;
+use sleep::{Slept, sleep};
 
-use super::{Outcome, limits};
-use crate::deadline::{self, Deadline};
+use super::Outcome;
+use crate::deadline;
 use crate::fds::{self, Entry};
-use crate::pool::{self, Borrowed};
-use crate::{next, runtime, sets, spin};
+use crate::{runtime, sets, spin};
 use ginnel_region::sys;
-use ginnel_ring::park::Want;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event, pollfd, sigset_t, timespec};
@@ -236,156 +236,5 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             }
             sets::as_end(endpoint, u32::from(ready.cast_unsigned())) as i16
         }
-    }
-}
-
-enum Slept {
-    Again,
-    TimedOut,
-}
-
-/// # Safety
-/// `mask` is null or a signal mask.
-unsafe fn sleep(
-    wanted: &[pollfd],
-    asked: &mut Few<pollfd>,
-    attachment: &'static ginnel_tcp::Attachment,
-    end: Deadline,
-    mask: *const sigset_t,
-) -> Result<Slept, i32> {
-    // The kernel takes no more entries than the process may have descriptors: then without a FIFO
-    // of ours beside the program's.
-    let waiter =
-        if wanted.len() + LINES < most_entries() { pool::borrow(attachment) } else { None };
-    let mut lines: Few<pool::Line> = Few::new();
-    let mut quiet = true;
-    let mut limit = deadline::remaining(end);
-    asked.clear();
-    let mut armed: Few<(Endpoint<'static>, Want, bool)> = Few::new();
-    for entry in wanted {
-        let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
-        match special(entry.fd) {
-            Some(Special::Socket(endpoint))
-                if matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active) =>
-            {
-                let want = wish(endpoint, waiter.as_ref(), &mut lines);
-                if entry.events & IN != 0 {
-                    // Also while TCP carries: another who sleeps there may throw away the token by
-                    // which a ring begins, and is then not to be woken alone. Taken back also where
-                    // there was something: the next who sleeps there is to be the only one.
-                    quiet &= endpoint.arm_data(want).is_some();
-                    armed.push((endpoint, want, false));
-                }
-                if entry.events & OUT != 0
-                    && endpoint.slot().stage() == Stage::Active
-                    && endpoint.tx_in_ring()
-                {
-                    kernel.events &= !OUT;
-                    match endpoint.arm_space(want) {
-                        Some(now) => {
-                            armed.push((endpoint, want, true));
-                            // Unread bytes may hide a token, another thread may throw it away, and
-                            // the reader may have gone over to TCP: look again soon.
-                            let soon = match now {
-                                Want::Token if entry.events & IN == 0 => 1_000_000,
-                                Want::Token => 10_000_000,
-                                _ => 20_000_000,
-                            };
-                            limit = sooner(limit, soon);
-                        }
-                        None => quiet = false,
-                    }
-                }
-            }
-            Some(Special::Set(set)) => {
-                if !sets::arm_for_kernel(set) {
-                    quiet = false;
-                } else if sets::waits_for_room(set) {
-                    limit = sooner(limit, 10_000_000);
-                }
-            }
-            _ => {}
-        }
-        asked.push(kernel);
-    }
-    if let Some(waiter) = &waiter {
-        waiter.sleeping();
-        lines.iter().for_each(pool::Line::sleeping);
-        quiet &= waiter.is_current();
-        let beside = core::iter::once(waiter.fifo()).chain(lines.iter().map(pool::Line::fd));
-        asked.extend(beside.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
-    }
-    let news = || {
-        armed.iter().any(|(endpoint, _, space)| {
-            shared_memory(*endpoint, if *space { OUT } else { IN }) != 0
-        }) || waiter.as_ref().is_some_and(Borrowed::any)
-            || lines.iter().any(pool::Line::any)
-    };
-    let mut got = Ok(1);
-    if quiet && !news() {
-        let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: `asked` is ours; a cancellation point, as the program's own call.
-        let n =
-            unsafe { next::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
-        got = if n < 0 { Err(next::errno()) } else { Ok(n) };
-    }
-    let told = |place: usize| asked.get(wanted.len() + place).map_or(0, |beside| beside.revents);
-    for (line, place) in lines.iter().zip(1..) {
-        let has_news = |(endpoint, _, space): &(Endpoint<'static>, Want, bool)| {
-            line.is_of(endpoint.joined())
-                && shared_memory(*endpoint, if *space { OUT } else { IN }) != 0
-        };
-        line.awake(told(place), armed.iter().any(has_news));
-    }
-    if let Some(waiter) = &waiter {
-        waiter.awake([told(0), 0], true);
-    }
-    let current = waiter.as_ref().is_some_and(Borrowed::is_current);
-    for (endpoint, want, space) in armed {
-        match want {
-            Want::Token if !space => endpoint.woken_by_kernel(),
-            Want::Token => {}
-            _ if !current => {}
-            _ if space => endpoint.disarm_space(want),
-            _ => endpoint.disarm_data(want),
-        }
-    }
-    match got? {
-        // Whatever the kernel said, which may mean nothing, and for ever.
-        _ if deadline::is_over(end) => Ok(Slept::TimedOut),
-        _ => Ok(Slept::Again),
-    }
-}
-
-/// How many entries `poll` takes at most.
-fn most_entries() -> usize {
-    usize::try_from(limits::present(libc::RLIMIT_NOFILE as _)).unwrap_or(usize::MAX)
-}
-
-/// The limit, or `ns` nanoseconds (less than a second) where that is sooner.
-fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
-    Some(deadline::sooner(limit, timespec { tv_sec: 0, tv_nsec: ns }))
-}
-
-/// How many pairs' lines one call takes at most.
-const LINES: usize = 16;
-
-fn wish(
-    endpoint: Endpoint<'static>,
-    waiter: Option<&Borrowed>,
-    lines: &mut Few<pool::Line>,
-) -> Want {
-    let registered = sets::registered(endpoint.index());
-    let shared = registered || endpoint.wakes_by_token();
-    match waiter {
-        Some(waiter) if !shared && endpoint.is_in_pair() => {
-            let pair = endpoint.joined();
-            if !lines.iter().any(|line| line.is_of(pair)) && lines.len() < LINES {
-                lines.extend(waiter.take_line(pair));
-            }
-            lines.iter().find(|line| line.is_of(pair)).map_or(Want::Token, pool::Line::want)
-        }
-        Some(waiter) if !shared => waiter.want(),
-        _ => Want::Token,
     }
 }

@@ -1,11 +1,13 @@
 //! Sets that are asked from outside, by poll, select or a set that they are in: asking takes
 //! nothing away.
 
-use super::collect::{ENDS, IN, OUT, unmask_hot};
+mod outside;
+
+use super::collect::{ENDS, IN, OUT};
 use super::edges::{self, as_end};
-use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
+use super::hot::{arm_hot, armed, note_arrivals, rang};
 use super::look::ask;
-use super::registration::is_told;
+use super::room::{heat_masked, unmask_hot};
 use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
 use super::{
@@ -16,8 +18,9 @@ use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::{Stage, flag};
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event, pollfd};
+pub(super) use outside::has_news;
 use smallvec::SmallVec;
 
 /// Have the rings of set `number`, and of those in it, something to report? Reports nothing.
@@ -191,113 +194,6 @@ fn poll_now(polled: &mut [pollfd]) -> Option<usize> {
     let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
     // SAFETY: both are ours: the entries, and a time of zero.
     unsafe { sys::raw(syscalls::Sysno::ppoll, at) }.ok()
-}
-
-/// Has set `index` something to report that is news to an outer set, which was told when `seen`
-/// arrivals were counted? The kernel makes an edge of every wake-up, and tells it where anything is
-/// ready in the inner set, also what the outer one was told of before.
-pub(super) fn has_news(index: u32, seen: u64) -> bool {
-    let Some(set) = set_at(index) else { return true };
-    let Some(suspects) = suspects(set).filter(|suspects| !suspects.is_empty()) else { return true };
-    let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
-    polled.iter_mut().for_each(|polled| polled.events |= libc::POLLRDHUP | libc::POLLPRI);
-    if poll_now(&mut polled).is_none() {
-        return true;
-    }
-    let mut woken = false;
-    for ((place, _), polled) in suspects.iter().zip(&polled) {
-        match seen_outside(set, *place, u32::from(polled.revents.cast_unsigned())) {
-            Outside::News => return true,
-            Outside::Woken => woken = true,
-            Outside::Nothing => {}
-        }
-    }
-    let came = look_inside(index).is_none_or(|(_, arrivals)| arrivals != seen);
-    // An edge that no wake-up explains is the kernel's own. Of what else is ready nobody knows
-    // since when.
-    came || !woken || is_any_ready(set, &suspects, |_| true) != Some(false)
-}
-
-/// What the kernel says of a registration means to every outer set.
-enum Outside {
-    News,
-    /// A wake-up has come since it was looked at last.
-    Woken,
-    Nothing,
-}
-
-/// What does it mean that the kernel tells `events` of registration `place`, as far as can be
-/// known? What was not counted among the arrivals before is counted: for other outer sets, too.
-fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
-    if place == u32::MAX {
-        set.with(|inner| inner.rung(set));
-        return if events == 0 { Outside::Nothing } else { Outside::Woken };
-    }
-    let known = set.with(|inner| {
-        let entry = inner
-            .registrations
-            .get(place as usize)
-            .filter(|entry| entry.used && !entry.disabled)?;
-        Some((carried(entry), entry.events))
-    });
-    let Some((endpoint, asked)) = known else { return Outside::Nothing };
-    let Some(endpoint) = endpoint else {
-        return if events == 0 { Outside::Nothing } else { Outside::News };
-    };
-    if events & (IN | ENDS) != 0 {
-        endpoint.slot().heed_kernel();
-    }
-    let bytes = events & IN != 0
-        && endpoint.tidy_before_sleep()
-        && !endpoint.rx_in_ring()
-        && asked & IN != 0;
-    let ends = as_end(endpoint, events) & ENDS;
-    let again = bytes
-        && set.with(|inner| {
-            inner.registrations.get(place as usize).is_some_and(|e| edges::was_noted(e, endpoint))
-        });
-    // (What was told of an end is told with its bytes.)
-    if bytes && !again && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
-        return Outside::News;
-    }
-    let room = events & OUT != 0 && asked & OUT != 0 && endpoint.sendable(true);
-    let slot = endpoint.slot();
-    let (edges, tokens) =
-        (slot.edges.load(Ordering::Acquire), slot.rx.tokens.load(Ordering::Relaxed));
-    let key = (asked & IN != 0 && endpoint.rx_in_ring()).then(|| edges::key(endpoint));
-    let filled = endpoint.ring_is_filled();
-    set.with(|inner| {
-        let Some(entry) = inner.registrations.get_mut(place as usize) else { return Outside::News };
-        if entry.noted == u64::MAX && endpoint.was_never_in_ring() {
-            // What comes by a ring from here on is counted, read or not.
-            entry.note_come(edges::key(endpoint));
-        }
-        // Also what was read by now came.
-        let came = key.is_some_and(|key| match entry.note_come(key) {
-            u64::MAX => filled && !(entry.wants(libc::EPOLLET) && entry.was_told(key)),
-            noted => !is_told(noted, key),
-        });
-        let made = entry.noted_edges != edges;
-        if came || ends & !entry.noted_ends != 0 || room && !entry.noted_room || made {
-            inner.arrivals = inner.arrivals.wrapping_add(1);
-        }
-        let retold = core::mem::take(&mut entry.retold_outside);
-        let woken = again
-            | entry.loud
-            | retold
-            | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
-        entry.noted_ends |= ends;
-        entry.noted_room |= room;
-        entry.noted_edges = edges;
-        // An urgent byte is an edge, asked for or not.
-        let urgent = events & libc::EPOLLPRI as u32 != 0;
-        let urged = !core::mem::replace(&mut entry.noted_urgent, urgent) && urgent;
-        match urged || room && slot.has(flag::KERNEL_FULL) {
-            true => Outside::News,
-            false if woken => Outside::Woken,
-            false => Outside::Nothing,
-        }
-    })
 }
 
 /// Counts how often the kernel was given back what was taken from a set to be looked at.

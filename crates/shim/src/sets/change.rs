@@ -6,7 +6,7 @@ use super::news::heed;
 use super::registration::is_told;
 use super::tag::is_known;
 use super::{
-    BY_FD, Inner, Registration, Set, adopted, drop_registration, forget_data, hot, inside,
+    BY_FD, Inner, Place, Registration, Set, adopted, drop_registration, forget_data, hot, inside,
     kernel_control, late, local, local_bits, local_of, make_hot, name, order, recover, set_at,
     share, shared, unlink, unregistered,
 };
@@ -43,90 +43,112 @@ pub unsafe fn control(
     let known = set.with(|inner| inner.by_fd.get(&fd).copied());
     match (operation, wanted, known) {
         (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
-        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.with(|inner| {
-            if !is_still(set, inner, fd, registration) {
-                return Outcome::Libc;
-            }
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else {
-                return Outcome::Libc;
-            };
-            let events = if entry.plain { events } else { events & !shared::MARKS };
-            if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
-                // An error of the kernel's, if it has the registration at all: the number may be
-                // another's.
-                return Outcome::Libc;
-            }
-            let before = (entry.data, entry.known);
-            let since = order::begins_anew(entry);
-            // What the kernel would have in its list still, as nobody has taken it: no edge for
-            // outer sets.
-            let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
-            let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
-            let alone = !set.shared.load(Ordering::Relaxed);
-            let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
-            name(set, inner, registration, data);
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else {
-                return Outcome::Libc;
-            };
-            shared::arms(set, entry);
-            if left_listed {
-                let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
-                entry.in_kernel = false;
-            }
-            let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
-            if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.known) {
-                forget_data(inner, registration);
-                is_known(inner, registration, before.0, before.1);
-                return Outcome::Failed(errno);
-            }
-            entry.mask(set, false);
-            entry.loud = false;
-            entry.rearm();
-            entry.events = events;
-            let noted = entry.noted;
-            entry.forget_told();
-            if is_listed {
-                entry.noted = noted;
-            }
-            entry.turn.begin(since);
-            entry.in_kernel = true;
-            shared::told(set, entry);
-            if let Some(slot) = entry.slot {
-                local_bits(
-                    slot,
-                    if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 },
-                    0,
-                );
-            }
-            make_hot(inner, registration);
-            heed(set, inner);
-            ask_soon(inner, registration);
-            Outcome::Done(0)
-        }),
-        (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.with(|inner| {
-            if !is_still(set, inner, fd, registration) {
-                return Outcome::Libc;
-            }
-            unlink(fd, index);
-            let in_kernel =
-                inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
-            let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
-            let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
-            if let Some(entry) = inner.registrations.get_mut(registration as usize) {
-                shared::told(set, entry);
-            }
-            hot::disarm(inner, registration);
-            inner.by_fd.remove(&fd);
-            drop_registration(set, inner, registration);
-            if let Some(slot) = slot {
-                unregistered(fd, slot);
-            }
-            match removed {
-                Err(errno) if in_kernel => Outcome::Failed(errno),
-                _ => Outcome::Done(0),
-            }
-        }),
+        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => {
+            set.with(|inner| change(set, inner, epfd, (fd, registration), events, data))
+        }
+        (libc::EPOLL_CTL_DEL, _, Some(registration)) => {
+            set.with(|inner| remove(set, index, inner, epfd, (fd, registration)))
+        }
         _ => Outcome::Libc,
+    }
+}
+
+/// EPOLL_CTL_MOD of `fd`, whose registration this is.
+fn change(
+    set: &Set,
+    inner: &mut Inner,
+    epfd: c_int,
+    (fd, registration): (c_int, u32),
+    events: u32,
+    data: u64,
+) -> Outcome<c_int> {
+    if !is_still(set, inner, fd, registration) {
+        return Outcome::Libc;
+    }
+    let Some(entry) = inner.registrations.get_mut(registration as usize) else {
+        return Outcome::Libc;
+    };
+    let events = if entry.plain { events } else { events & !shared::MARKS };
+    if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
+        // An error of the kernel's, if it has the registration at all: the number may be another's.
+        return Outcome::Libc;
+    }
+    let before = (entry.data, entry.known);
+    let since = order::begins_anew(entry);
+    // What the kernel would have in its list still, as nobody has taken it: no edge for outer sets.
+    let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
+    let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
+    let alone = !set.shared.load(Ordering::Relaxed);
+    let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
+    name(set, inner, registration, data);
+    let Some(entry) = inner.registrations.get_mut(registration as usize) else {
+        return Outcome::Libc;
+    };
+    shared::arms(set, entry);
+    if left_listed {
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        entry.in_kernel = false;
+    }
+    let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
+    if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.known) {
+        forget_data(inner, registration);
+        is_known(inner, registration, before.0, before.1);
+        return Outcome::Failed(errno);
+    }
+    entry.mask(set, false);
+    entry.loud = false;
+    entry.rearm();
+    entry.events = events;
+    let noted = entry.noted;
+    entry.forget_told();
+    if is_listed {
+        entry.noted = noted;
+    }
+    entry.turn.begin(since);
+    entry.in_kernel = true;
+    shared::told(set, entry);
+    if let Some(slot) = entry.slot {
+        local_bits(slot, writes(events), 0);
+    }
+    make_hot(inner, registration);
+    heed(set, inner);
+    ask_soon(inner, registration);
+    Outcome::Done(0)
+}
+
+/// What is known of a slot's registrations by what one asks for: see [`local`].
+fn writes(events: u32) -> u8 {
+    if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }
+}
+
+/// EPOLL_CTL_DEL of `fd`, whose registration this is.
+fn remove(
+    set: &Set,
+    index: u32,
+    inner: &mut Inner,
+    epfd: c_int,
+    (fd, registration): (c_int, u32),
+) -> Outcome<c_int> {
+    if !is_still(set, inner, fd, registration) {
+        return Outcome::Libc;
+    }
+    unlink(fd, index);
+    let in_kernel =
+        inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
+    let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
+    let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+    if let Some(entry) = inner.registrations.get_mut(registration as usize) {
+        shared::told(set, entry);
+    }
+    hot::disarm(inner, registration);
+    inner.by_fd.remove(&fd);
+    drop_registration(set, inner, registration);
+    if let Some(slot) = slot {
+        unregistered(fd, slot);
+    }
+    match removed {
+        Err(errno) if in_kernel => Outcome::Failed(errno),
+        _ => Outcome::Done(0),
     }
 }
 
@@ -192,102 +214,121 @@ pub(super) fn add(
         Entry::Epoll(number) => Some(number),
         _ => None,
     };
-    let outcome = set.with(|inner| {
-        let place = inner.free.pop().unwrap_or_else(|| {
-            inner.registrations.push(Registration::default());
-            // It is made hot where nothing may be taken from an allocator.
-            let more = inner.registrations.len().saturating_sub(inner.hot.len());
-            inner.hot.reserve(more);
-            inner.order.reserve(inner.registrations.len());
-            u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
-        });
-        let listed = inner.registrations.get(place as usize).is_some_and(|entry| entry.listed);
-        if let Some(&noted) = inner.by_fd.get(&fd) {
-            late::tell_of(set, inner, noted);
-        }
-        // The number's registration of before, if the kernel agrees that it is gone.
-        let before = inner.by_fd.get(&fd).copied();
-        let fresh = Registration {
-            fd,
-            slot,
-            events,
-            plain,
-            inner_set,
-            used: true,
-            in_kernel: true,
-            listed,
-            ..Registration::default()
-        };
-        if let Some(entry) = inner.registrations.get_mut(place as usize) {
-            *entry = fresh;
-            entry.turn.begin(ticks());
-            if set.shared.load(Ordering::Relaxed) {
-                entry.lend(set);
-                entry.forget_told();
-            }
-            shared::arms(set, entry);
-        }
-        name(set, inner, place, data);
-        let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.known);
-        let mut added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
-        if added == Err(libc::ENOSPC) && !inner.late.is_empty() {
-            // The user's limit of watches, and some of them are removed.
-            late::tell(set, inner);
-            added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
-        }
-        if let Err(errno) = added {
-            forget_data(inner, place);
-            if let Some(entry) = inner.registrations.get_mut(place as usize) {
-                entry.used = false;
-            }
-            inner.free.push(place);
-            return Err(errno);
-        }
-        if let Some(before) = before {
-            unlink(fd, index);
-            drop_registration(set, inner, before);
-        }
-        inner.by_fd.insert(fd, place);
-        if let Some(entry) = inner.registrations.get_mut(place as usize) {
-            shared::told(set, entry);
-        }
-        if !plain {
-            set.size.fetch_add(1, Ordering::AcqRel);
-        }
-        inside::note(set, inner, place);
-        make_hot(inner, place);
-        order::one_more(inner, place);
-        heed(set, inner);
-        ask_soon(inner, place);
-        Ok(place)
-    });
+    let fresh = Registration {
+        fd,
+        slot,
+        events,
+        plain,
+        inner_set,
+        used: true,
+        in_kernel: true,
+        ..Registration::default()
+    };
+    let outcome = set.with(|inner| register(set, index, inner, epfd, fresh, data));
     if let Some(number) = inner_set.filter(|_| outcome.is_ok()) {
         inside::begins(number);
     }
-    if plain {
-        return outcome.map_or_else(Outcome::Failed, |_| Outcome::Done(0));
-    }
     match outcome {
         Err(errno) => Outcome::Failed(errno),
+        Ok(_) if plain => Outcome::Done(0),
         Ok(place) => {
-            let places = BY_FD.with(|map| {
-                let places = map.get_or_insert_with(Map::default).entry(fd).or_default();
-                places.push((index, place));
-                places.len()
-            });
-            if let Some(slot) = slot {
-                let before = local_of(slot);
-                let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
-                local_bits(slot, local::REGISTERED | writes, 0);
-                if places > 1 || before & local::REGISTERED != 0 {
-                    share(slot);
-                }
-            } else if let Entry::Endpoint(slot) = fds::get(fd) {
-                // Another thread used it for the first time meanwhile, and found no registration
-                // yet.
-                adopted(fd, slot);
-            }
+            link(fd, slot, (index, place), events);
             Outcome::Done(0)
         }
+    }
+}
+
+/// Enters a registration and tells the kernel; which one it is.
+///
+/// # Errors
+/// The kernel's.
+fn register(
+    set: &'static Set,
+    index: u32,
+    inner: &mut Inner,
+    epfd: c_int,
+    fresh: Registration,
+    data: u64,
+) -> Result<u32, c_int> {
+    let (fd, plain, events) = (fresh.fd, fresh.plain, fresh.events);
+    let place = free_place(inner);
+    let listed = inner.registrations.get(place as usize).is_some_and(|entry| entry.listed);
+    if let Some(&noted) = inner.by_fd.get(&fd) {
+        late::tell_of(set, inner, noted);
+    }
+    // The number's registration of before, if the kernel agrees that it is gone.
+    let before = inner.by_fd.get(&fd).copied();
+    if let Some(entry) = inner.registrations.get_mut(place as usize) {
+        *entry = Registration { listed, ..fresh };
+        entry.turn.begin(ticks());
+        if set.shared.load(Ordering::Relaxed) {
+            entry.lend(set);
+            entry.forget_told();
+        }
+        shared::arms(set, entry);
+    }
+    name(set, inner, place, data);
+    let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.known);
+    let mut added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
+    if added == Err(libc::ENOSPC) && !inner.late.is_empty() {
+        // The user's limit of watches, and some of them are removed.
+        late::tell(set, inner);
+        added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
+    }
+    if let Err(errno) = added {
+        forget_data(inner, place);
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            entry.used = false;
+        }
+        inner.free.push(place);
+        return Err(errno);
+    }
+    if let Some(before) = before {
+        unlink(fd, index);
+        drop_registration(set, inner, before);
+    }
+    inner.by_fd.insert(fd, place);
+    if let Some(entry) = inner.registrations.get_mut(place as usize) {
+        shared::told(set, entry);
+    }
+    if !plain {
+        set.size.fetch_add(1, Ordering::AcqRel);
+    }
+    inside::note(set, inner, place);
+    make_hot(inner, place);
+    order::one_more(inner, place);
+    heed(set, inner);
+    ask_soon(inner, place);
+    Ok(place)
+}
+
+/// A place for one more registration.
+fn free_place(inner: &mut Inner) -> u32 {
+    inner.free.pop().unwrap_or_else(|| {
+        inner.registrations.push(Registration::default());
+        // It is made hot where nothing may be taken from an allocator.
+        let more = inner.registrations.len().saturating_sub(inner.hot.len());
+        inner.hot.reserve(more);
+        inner.order.reserve(inner.registrations.len());
+        u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
+    })
+}
+
+/// Enters a registration of a TCP socket among those of its descriptor and of its slot.
+fn link(fd: c_int, slot: Option<u32>, place: Place, events: u32) {
+    let places = BY_FD.with(|map| {
+        let places = map.get_or_insert_with(Map::default).entry(fd).or_default();
+        places.push(place);
+        places.len()
+    });
+    if let Some(slot) = slot {
+        let before = local_of(slot);
+        local_bits(slot, local::REGISTERED | writes(events), 0);
+        if places > 1 || before & local::REGISTERED != 0 {
+            share(slot);
+        }
+    } else if let Entry::Endpoint(slot) = fds::get(fd) {
+        // Another thread used it for the first time meanwhile, and found no registration yet.
+        adopted(fd, slot);
     }
 }

@@ -1,18 +1,15 @@
 //! What the rings of a set have to report.
 
-use super::edges::{held, key, marks, own_ends};
+mod examine;
+
 use super::hot::{armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
-use super::{
-    Inner, Registration, Set, arrange, doors, inside, kernel_control, local, local_bits, order,
-    retell, shared,
-};
+use super::{Inner, Set, arrange, doors, inside, local, local_bits, order};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
+use examine::{Look, examine};
 use ginnel_tcp::Attachment;
-use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls
@@ -309,133 +306,6 @@ fn collect_rings(
         cool(inner);
     }
     n
-}
-
-enum Look {
-    /// These events.
-    Report(u32),
-    /// Nothing at the moment.
-    Nothing,
-    /// The kernel knows about it: not to be looked at here.
-    Kernel,
-}
-
-/// What a hot registration has to report from its ring, and what the kernel holds beside that.
-/// `recent`: as of [`Pass`]. `goes_on` is asked once it is known whether there are bytes that were
-/// not told of, and before anything is: if it says no, nothing is.
-fn examine(
-    set: &Set,
-    epfd: c_int,
-    entry: &mut Registration,
-    recent: bool,
-    goes_on: impl FnOnce(bool) -> bool,
-) -> Look {
-    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else {
-        return Look::Kernel;
-    };
-    unmask(set, epfd, entry, endpoint);
-    if endpoint.slot().stage() != Stage::Active {
-        return Look::Kernel;
-    }
-    let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
-    if !(rx || tx && entry.masked) {
-        return Look::Kernel;
-    }
-    let edges = entry.wants(libc::EPOLLET);
-    let (mut events, mut unread) = (0, 0);
-    // (A switch that was due may have been entered: what comes over TCP the kernel tells of.)
-    let filled = rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring();
-    let key = if filled { key(endpoint) } else { 0 };
-    let untold = filled && !(edges && entry.was_told(key));
-    if !goes_on(untold) || shared::is_outdated(set, entry) {
-        // The caller looks at that, and comes again.
-        return Look::Nothing;
-    }
-    if filled {
-        unread = entry.events & IN;
-    }
-    if untold {
-        events |= unread;
-        entry.tell(key);
-    }
-    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {
-        if endpoint.sendable(false) {
-            events |= entry.events & OUT;
-            entry.room = false;
-        } else {
-            entry.hide(set, epfd);
-        }
-    }
-    if events == 0 {
-        return Look::Nothing;
-    }
-    // Told together, as the kernel does: after a shot or an edge the rest would come to nobody, or
-    // as one edge more. An end that nobody meant is noticed by the looks at the kernel's set, which
-    // tells nothing of a registration whose shot was spent.
-    let once = entry.wants(libc::EPOLLONESHOT);
-    let room = entry.events & OUT != 0 && !tx;
-    let switched = rx && !endpoint.rx_in_ring();
-    if room || once && (!recent || switched) || endpoint.may_have_ended() {
-        let mut held = held(endpoint);
-        if !room {
-            held &= !OUT;
-        }
-        events |= (held | unread) & entry.asked();
-        entry.ended |= held & ENDS | marks(endpoint);
-    } else if edges {
-        // An edge of before: a wake-up that comes for these bytes is none of it.
-        entry.ended |= own_ends(endpoint);
-    }
-    if once {
-        entry.spend(true);
-        if entry.is_named() {
-            let _ =
-                kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
-        }
-    }
-    Look::Report(events)
-}
-
-/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is
-/// new.
-pub(super) fn unmask(
-    set: &Set,
-    epfd: c_int,
-    entry: &mut Registration,
-    endpoint: Endpoint<'_>,
-) -> bool {
-    if !entry.masked {
-        return false;
-    }
-    let left = endpoint.slot().stage() != Stage::Active || endpoint.reader_died();
-    let news = left || !endpoint.tx_in_ring() || endpoint.writable();
-    if news {
-        entry.mask(set, false);
-        entry.room = true;
-        if !shared::is_shot(set, epfd, entry) {
-            retell(set, epfd, entry);
-        }
-    }
-    news
-}
-
-/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never
-/// [`examine`]d.
-pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
-    if set.masked.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let Inner { hot, registrations, .. } = inner;
-    for &index in hot.iter() {
-        let Some(entry) =
-            registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled)
-        else {
-            continue;
-        };
-        if let Some(endpoint) = entry.endpoint() {
-            unmask(set, set.fd.load(Ordering::Relaxed), entry, endpoint);
-        }
-    }
 }
 
 /// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are

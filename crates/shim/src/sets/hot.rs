@@ -1,14 +1,12 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
-use super::collect::{IN, cooled, unmask_hot};
+use super::collect::{IN, cooled};
 use super::doors::{self, Door};
 use super::edges::key;
 use super::registration::is_told;
-use super::{
-    Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want,
-};
-use crate::spin::{self, ticks};
-use core::sync::atomic::Ordering;
+use super::room::unmask_hot;
+use super::{Inner, Registration, Set, fifo_tag, kernel_control, late, make_hot, want};
+use crate::spin::{self};
 use ginnel_node::node::Standing;
 use ginnel_node::waiter::Waiter;
 use ginnel_ring::park::Want;
@@ -129,37 +127,6 @@ pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
     if !inner.doors.is_empty() {
         doors::rang(inner);
     }
-}
-
-/// Registrations that wait for room become hot, a thousand times a second at most: a token that
-/// says that there is room may have been thrown away by another reader of the same socket.
-pub(super) fn heat_masked(set: &Set) {
-    const EVERY: u64 = 2_000_000;
-    if set.masked.load(Ordering::Relaxed) != 0 {
-        set.with(|inner| {
-            if ticks().wrapping_sub(inner.searched) > EVERY {
-                inner.searched = ticks();
-                for index in 0..inner.registrations.len() {
-                    if inner.registrations.get(index).is_some_and(|entry| entry.masked) {
-                        make_hot(inner, u32::try_from(index).unwrap_or(0));
-                    }
-                }
-            }
-        });
-    }
-}
-
-/// Does a registration of set `index`, or of one inside it, wait for room in a ring?
-pub fn waits_for_room(index: u32) -> bool {
-    set_at(index).is_some_and(waiting_for_room)
-}
-
-pub(super) fn waiting_for_room(set: &Set) -> bool {
-    set.masked.load(Ordering::Acquire) != 0
-        || set
-            .with(|inner| inside::awaited(inner))
-            .into_iter()
-            .any(|(child, _)| waits_for_room(child))
 }
 
 /// What a look at a registration's ring needs to know of it.

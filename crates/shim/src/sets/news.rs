@@ -1,6 +1,7 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
 use super::edges::own_ends;
+use super::room::mask_until_room;
 use super::{
     BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of,
     local, local_of, make_hot, set_at, shared, wait,
@@ -21,7 +22,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
 /// The same, where it is this registration that changed. What else is looked at here, other
 /// processes that have the set look at themselves, and were told of, perhaps: the kernel is told
 /// nothing of it, which would be an edge.
-fn stir_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
+pub(super) fn stir_of(set: &Set, inner: &mut Inner, only: Option<u32>) {
     let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
     let epfd = set.fd.load(Ordering::Relaxed);
     if sleeps
@@ -143,7 +144,7 @@ fn heat_now_or_later(endpoint: Endpoint<'static>, slot: u32) {
 
 /// Every (set, registration) of a slot, whatever descriptor of it was registered. `None`: that
 /// cannot be known now (this thread may have been interrupted while it changed it).
-fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
+pub(super) fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
     if fds::count(slot) == 1 {
         return BY_FD.soon(|map| listed_of(map.as_ref(), endpoint.fd()));
     }
@@ -221,42 +222,4 @@ pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
     numbers.all(|(fd, _)| link_all(fd, slot).is_some())
         && mask_until_room(endpoint, slot).is_some()
         && heat(endpoint, slot).is_some()
-}
-
-/// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's
-/// interest until there is room. True: there is room already, look again.
-pub fn filled(endpoint: Endpoint<'static>) -> bool {
-    let index = endpoint.index();
-    endpoint.slot().set(flag::RING_FULL, true);
-    if local_of(index) & local::WRITES == 0 {
-        return false;
-    }
-    if mask_until_room(endpoint, index).is_none() {
-        bell::catch_up(index);
-    }
-    false
-}
-
-fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
-    if local_of(slot) & local::WRITES == 0 {
-        return Some(());
-    }
-    for (index, registration) in places_of_slot(endpoint, slot)? {
-        let Some(set) = set_at(index) else { continue };
-        shared::look(set, set.fd.load(Ordering::Relaxed));
-        set.soon(|inner| {
-            let epfd = set.fd.load(Ordering::Relaxed);
-            if let Some(entry) = inner.registrations.get_mut(registration as usize)
-                && entry.used
-                && entry.wants(libc::EPOLLOUT)
-                && !entry.masked
-                && !entry.disabled
-            {
-                entry.hide(set, epfd);
-            }
-            make_hot(inner, registration);
-            stir_of(set, inner, Some(registration));
-        })?;
-    }
-    Some(())
 }

@@ -150,21 +150,6 @@ impl Registration {
         self.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32
     }
 
-    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would
-    /// make it report again. True if it was told.
-    pub(super) fn hide(&mut self, set: &Set, epfd: c_int) -> bool {
-        let before = self.interest();
-        self.mask(set, true);
-        let changes = self.interest() != before;
-        if changes && !shared::is_shot(set, epfd, self) {
-            retell(set, epfd, self);
-        }
-        if let Some(endpoint) = self.endpoint() {
-            endpoint.probe_half_closed();
-        }
-        changes
-    }
-
     /// It is of this slot's socket.
     pub(super) fn link(&mut self, slot: u32) {
         self.slot = Some(slot);
@@ -302,19 +287,6 @@ impl Registration {
             }
         }
         events
-    }
-
-    /// Takes EPOLLOUT out of the kernel's interest, or puts it back, as soon as the kernel is told.
-    pub(super) fn mask(&mut self, set: &Set, on: bool) {
-        match (self.masked, on) {
-            (false, true) => {
-                self.noted_room = false;
-                set.masked.fetch_add(1, Ordering::AcqRel)
-            }
-            (true, false) => set.masked.fetch_sub(1, Ordering::AcqRel),
-            _ => return,
-        };
-        self.masked = on;
     }
 
     /// Is its number still its socket's? Where that has other numbers the registration outlives its

@@ -137,26 +137,7 @@ pub fn look(set: &Set, epfd: c_int) {
                 continue;
             };
             entry.changes = now;
-            if found.is_shot() {
-                // To whom, and of what it was asked to be told, is not known here: but that it was,
-                // once.
-                entry.events |= libc::EPOLLONESHOT as u32;
-            } else {
-                let events = wish(found.events);
-                if events & libc::EPOLLET as u32 == 0 {
-                    // (Where edges are told, the kernel is not: a mask is this process's own.)
-                    entry.mask(set, found.events & MASKED != 0);
-                } else if events & libc::EPOLLOUT as u32 == 0 {
-                    entry.mask(set, false);
-                }
-                entry.loud = found.events & LOUD != 0;
-                if events != entry.events {
-                    // Who changed it has said so to all.
-                    entry.forget_told_here();
-                }
-                entry.events = events;
-                entry.rearm();
-            }
+            take_over(set, entry, found);
             let (data, disabled) = (found.data, entry.disabled);
             if data != entry.known {
                 tag::learn(set, inner, place, data);
@@ -171,6 +152,29 @@ pub fn look(set: &Set, epfd: c_int) {
             super::make_hot(inner, place);
         }
     });
+}
+
+/// Takes over what another process changed of one registration, as the kernel has it.
+fn take_over(set: &Set, entry: &mut Registration, found: &Registered) {
+    if found.is_shot() {
+        // To whom, and of what it was asked to be told, is not known here: but that it was, once.
+        entry.events |= libc::EPOLLONESHOT as u32;
+        return;
+    }
+    let events = wish(found.events);
+    if events & libc::EPOLLET as u32 == 0 {
+        // (Where edges are told, the kernel is not: a mask is this process's own.)
+        entry.mask(set, found.events & MASKED != 0);
+    } else if events & libc::EPOLLOUT as u32 == 0 {
+        entry.mask(set, false);
+    }
+    entry.loud = found.events & LOUD != 0;
+    if events != entry.events {
+        // Who changed it has said so to all.
+        entry.forget_told_here();
+    }
+    entry.events = events;
+    entry.rearm();
 }
 
 /// `fd`, a connection, is about to be closed, and is itself yet: what another process asked for

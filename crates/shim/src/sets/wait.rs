@@ -1,22 +1,24 @@
 //! Waiting on an epoll set.
 
+mod rounds;
+
 use super::asked::arm_for_kernel;
-use super::collect::{Pass, beside_kernel, collect, collect_due, only, pass_beside};
-use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
+use super::collect::{beside_kernel, collect, pass_beside};
+use super::hot::{arm_hot, make_waiter, rang};
 use super::look::look;
-use super::told::{NONE_BEFORE, rest, translate, usual};
+use super::room::waiting_for_room;
+use super::told::{rest, translate, usual};
 use super::{Inner, Set, arrange, doors, fifo_tag, inside, late, set_at, shared, stir};
 use crate::deadline::{self, Deadline};
 use crate::outcome::Outcome;
-use crate::spin::{self, ticks};
+use crate::spin::ticks;
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_node::waiter::Waiter;
 use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event, sigset_t, timespec};
+pub(super) use rounds::until_ready;
 
-/// So often a wait begins anew since other processes changed what is registered meanwhile.
-const OUTDATED: u32 = 16;
 /// How long a sleep lasts at most while a registration waits for room in a ring.
 const ROOM_TICK: timespec = timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -52,98 +54,6 @@ pub unsafe fn wait(
     });
     leave(set);
     waited.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX)))
-}
-
-/// Fills `room` with what there is to report, however long that takes. 0: nothing in time.
-///
-/// # Safety
-/// `mask` is null or a signal mask.
-pub(super) unsafe fn until_ready(
-    set: &Set,
-    attachment: &'static Attachment,
-    epfd: c_int,
-    room: &mut [epoll_event],
-    at_once: bool,
-    end: Deadline,
-    mask: *const sigset_t,
-) -> Result<usize, i32> {
-    let (mut asked, mut outdated) = (false, 0);
-    loop {
-        late::give_way();
-        // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
-        if !set.holds_any() && !at_once {
-            // SAFETY: the caller's promise.
-            match unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
-                Some(n) => return Ok(n),
-                None => continue,
-            }
-        }
-        shared::look_before_wait(set, epfd);
-        heat_masked(set);
-        let Pass { n: ready, hot, recent, reserved, number } =
-            collect(set, attachment, epfd, room, core::mem::take(&mut asked));
-        if set.cold.load(Ordering::Relaxed) == hot {
-            set.cold.store(!hot, Ordering::Relaxed);
-        }
-        if ready > 0 {
-            if ready == room.len() || recent {
-                return Ok(ready);
-            }
-            let n = look(set, epfd, room, (ready, number)).unwrap_or(ready);
-            let n = beside_kernel(set, epfd, room, ready, n, number);
-            return Ok(if n < room.len() { collect_due(set, epfd, room, n, number) } else { n });
-        }
-        if room.len() == 1 && reserved {
-            // The only place was kept free for the kernel.
-            match look(set, epfd, room, NONE_BEFORE)? {
-                0 => asked = true,
-                n => return Ok(n),
-            }
-            continue;
-        }
-        if shared::is_behind(set) && outdated < OUTDATED {
-            outdated += 1;
-            continue;
-        }
-        let spins = hot && !at_once && spin::pays(attachment, &set.habit);
-        if spins && recent && spin_hot(set, attachment) {
-            match only(set, attachment, epfd, room) {
-                // What a spin takes for news and a pass does not, as spoilt memory may be, is
-                // looked at until the time is up.
-                0 if deadline::is_over(end) => {}
-                0 => continue,
-                n => return Ok(n),
-            }
-        }
-        // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it,
-        // and is rung, or sent tokens, for nothing where it does not come to that.
-        if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
-            let before = if hot { (0, number) } else { NONE_BEFORE };
-            let n = look(set, epfd, room, before)?;
-            let n = if hot { beside_kernel(set, epfd, room, 0, n, number) } else { n };
-            if n > 0 || at_once {
-                return if n == 0 {
-                    // SAFETY: the caller's promise.
-                    unsafe { deadline::let_signals_in(mask) }.map(|()| 0)
-                } else {
-                    Ok(n)
-                };
-            }
-        }
-        if spins && !recent && spin_hot(set, attachment) && !deadline::is_over(end) {
-            continue;
-        }
-        // SAFETY: the caller's promise.
-        if let Some(n) = unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
-            return Ok(n);
-        }
-        if deadline::is_over(end) {
-            return match collect(set, attachment, epfd, room, true).n {
-                0 => look(set, epfd, room, NONE_BEFORE),
-                n => Ok(n),
-            };
-        }
-    }
 }
 
 /// A wait of the usual kind where no ring has news and none is looked at: what is armed stays

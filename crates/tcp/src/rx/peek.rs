@@ -44,27 +44,8 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.incoming();
         if !self.rx_in_ring() {
-            let there =
-                if kernel::at_mark(self.fd()) { u64::MAX } else { kernel::readable(self.fd()) };
-            fence(SeqCst);
-            let phase = rx.phase.load(Relaxed);
-            let mut limit = u64::MAX;
-            let mut ring = None;
-            if self.epoch(direction)? > phase {
-                let record = self.record(direction, phase + 1)?;
-                limit = record.tcp - rx.received.load(Relaxed);
-                ring = Some(record.ring);
-            }
             // SAFETY: the caller's promise.
-            let first = unsafe { self.peek_kernel(sink, there.min(limit)) };
-            if let (Some(ring), true) = (ring, there >= limit && sink.filled() as u64 == limit) {
-                // SAFETY: the caller's promise.
-                unsafe { self.peek_ring(sink, direction, ring)? };
-            }
-            if let Some((_, left)) = self.left_at_the_end()? {
-                // SAFETY: the caller's promise.
-                unsafe { self.peek_ring(sink, direction, left)? };
-            }
+            let first = unsafe { self.peek_on_tcp(sink, direction)? };
             return Ok(match answer {
                 Step::Done(take) if sink.filled() == 0 => take,
                 _ => first,
@@ -97,6 +78,40 @@ impl<'a> Endpoint<'a> {
             Step::Done(take) => take,
             Step::Again => Take::Nothing,
         })
+    }
+
+    /// Looks at what TCP has, and behind that at the ring's, if a switch is at hand. Returns what
+    /// the kernel said.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    unsafe fn peek_on_tcp(
+        self,
+        sink: &mut Sink<'_>,
+        direction: Direction<'_>,
+    ) -> Result<Take, Corrupt> {
+        let rx = &self.slot().rx;
+        let there = if kernel::at_mark(self.fd()) { u64::MAX } else { kernel::readable(self.fd()) };
+        fence(SeqCst);
+        let phase = rx.phase.load(Relaxed);
+        let mut limit = u64::MAX;
+        let mut ring = None;
+        if self.epoch(direction)? > phase {
+            let record = self.record(direction, phase + 1)?;
+            limit = record.tcp - rx.received.load(Relaxed);
+            ring = Some(record.ring);
+        }
+        // SAFETY: the caller's promise.
+        let first = unsafe { self.peek_kernel(sink, there.min(limit)) };
+        if let (Some(ring), true) = (ring, there >= limit && sink.filled() as u64 == limit) {
+            // SAFETY: the caller's promise.
+            unsafe { self.peek_ring(sink, direction, ring)? };
+        }
+        if let Some((_, left)) = self.left_at_the_end()? {
+            // SAFETY: the caller's promise.
+            unsafe { self.peek_ring(sink, direction, left)? };
+        }
+        Ok(first)
     }
 
     /// Is there a byte to look at in the present phase?

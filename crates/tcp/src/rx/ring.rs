@@ -21,8 +21,7 @@ impl<'a> Endpoint<'a> {
         sink: &mut Sink<'_>,
         sweeper: Sweeper,
     ) -> Result<Step, Corrupt> {
-        let slot = self.slot();
-        let rx = &slot.rx;
+        let rx = &self.slot().rx;
         let direction = self.incoming();
         let head = rx.head.load(Relaxed);
         let phase = rx.phase.load(Relaxed);
@@ -65,7 +64,25 @@ impl<'a> Endpoint<'a> {
             return self.ring_is_empty(direction, down, sweeper);
         }
         let span = self.ring(rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size)?;
-        let mut head = head;
+        // SAFETY: the caller's promise; so many bytes are in the ring, and no more than its size.
+        unsafe { self.copy_from_ring(sink, direction, &span, head, available) };
+        Ok(Step::Again)
+    }
+
+    /// Copies up to `available` bytes from position `head` on, as far as there is room for them.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory, and so many bytes lie in the ring.
+    #[inline]
+    unsafe fn copy_from_ring(
+        self,
+        sink: &mut Sink<'_>,
+        direction: Direction<'_>,
+        span: &span::Span,
+        mut head: u64,
+        mut available: u64,
+    ) {
+        let slot = self.slot();
         let mut unpublished = 0u64;
         while available > 0 && sink.room() > 0 {
             let Some((at, len)) = sink.next() else { break };
@@ -78,7 +95,7 @@ impl<'a> Endpoint<'a> {
             head = head.wrapping_add(n);
             available -= n;
             unpublished += n;
-            rx.head.store(head, Relaxed);
+            slot.rx.head.store(head, Relaxed);
             if unpublished >= 64 << 10 && available > 0 && sink.room() > 0 {
                 // A long copy: let the writer have the room meanwhile. Its wish, if it has one, is
                 // granted at the end.
@@ -87,7 +104,6 @@ impl<'a> Endpoint<'a> {
             }
             Slot::count(&slot.in_ring, n);
         }
-        Ok(Step::Again)
     }
 
     /// Frozen: is there no writer any more that could answer?

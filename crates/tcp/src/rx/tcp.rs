@@ -5,7 +5,7 @@ use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::ledger::{Slot, Stage, flag};
 use ginnel_region::Corrupt;
-use libc::iovec;
+use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
@@ -21,20 +21,7 @@ impl<'a> Endpoint<'a> {
         }
         // The bytes that are there first (and whether the stream ended), the records after: every
         // upgrade that they could lie behind is then known.
-        let mut there = kernel::readable(self.fd());
-        let looked = if there == 0 { self.look_kept() } else { Ok(1) };
-        let at_mark = there == 0
-            && match looked {
-                Ok(1) => kernel::at_mark(self.fd()),
-                // (Also where the stream ends behind it.)
-                Ok(0) | Err(libc::EAGAIN) => self.is_at_mark(),
-                _ => false,
-            };
-        if at_mark {
-            // What follows urgent data is not counted, and the kernel steps over the byte itself,
-            // in the receive. A writer that sent any never upgrades again: no boundary can come.
-            there = u64::MAX;
-        }
+        let (there, looked, at_mark) = self.look_at_kernel();
         fence(SeqCst);
         let mut limit = u64::MAX;
         if active {
@@ -51,22 +38,8 @@ impl<'a> Endpoint<'a> {
         }
         let n = there.min(limit).min(sink.room() as u64) as usize;
         if n == 0 {
-            if !matches!(looked, Ok(1) | Err(libc::EAGAIN))
-                && let Some(next) = self.left_at_the_end()?
-            {
-                // The kernel tells it once, and it comes behind them.
-                looked.err().into_iter().for_each(|errno| self.keep_error(errno));
-                // SAFETY: the caller's promise.
-                let taken = unsafe { self.take_left(sink, next)? };
-                // Who only looks, looks there.
-                return Ok(if taken { Step::Again } else { Step::Done(Take::Nothing) });
-            }
-            return Ok(match looked {
-                Ok(1) => Step::Again,
-                Ok(_) => Step::Done(self.ended_on_tcp()),
-                Err(libc::EAGAIN) => Step::Done(Take::Nothing),
-                Err(errno) => Step::Done(self.failed(errno)),
-            });
+            // SAFETY: the caller's promise.
+            return unsafe { self.nothing_in_kernel(sink, looked) };
         }
         let got = if sink.discard {
             kernel::discard(self.fd(), n)
@@ -97,6 +70,50 @@ impl<'a> Endpoint<'a> {
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
             Err(errno) => Ok(Step::Done(self.failed(errno))),
         }
+    }
+
+    /// The bytes that the kernel has to receive, what it says of the next one, and whether urgent
+    /// data is next.
+    fn look_at_kernel(self) -> (u64, Result<usize, c_int>, bool) {
+        let there = kernel::readable(self.fd());
+        let looked = if there == 0 { self.look_kept() } else { Ok(1) };
+        let at_mark = there == 0
+            && match looked {
+                Ok(1) => kernel::at_mark(self.fd()),
+                // (Also where the stream ends behind it.)
+                Ok(0) | Err(libc::EAGAIN) => self.is_at_mark(),
+                _ => false,
+            };
+        // What follows urgent data is not counted, and the kernel steps over the byte itself, in
+        // the receive. A writer that sent any never upgrades again: no boundary can come.
+        (if at_mark { u64::MAX } else { there }, looked, at_mark)
+    }
+
+    /// No byte can be received, or there is no room for any.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    unsafe fn nothing_in_kernel(
+        self,
+        sink: &mut Sink<'_>,
+        looked: Result<usize, c_int>,
+    ) -> Result<Step, Corrupt> {
+        if !matches!(looked, Ok(1) | Err(libc::EAGAIN))
+            && let Some(next) = self.left_at_the_end()?
+        {
+            // The kernel tells it once, and it comes behind them.
+            looked.err().into_iter().for_each(|errno| self.keep_error(errno));
+            // SAFETY: the caller's promise.
+            let taken = unsafe { self.take_left(sink, next)? };
+            // Who only looks, looks there.
+            return Ok(if taken { Step::Again } else { Step::Done(Take::Nothing) });
+        }
+        Ok(match looked {
+            Ok(1) => Step::Again,
+            Ok(_) => Step::Done(self.ended_on_tcp()),
+            Err(libc::EAGAIN) => Step::Done(Take::Nothing),
+            Err(errno) => Step::Done(self.failed(errno)),
+        })
     }
 
     /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the

@@ -61,34 +61,10 @@ pub fn page(runs: &[Recorded], pictures: &[Picture]) -> String {
         );
     }
     for grid in tables::of(runs) {
-        let _ = write!(page, "<h2>{}</h2><div class=\"wide\"><table><tr>", escape(&grid.title));
-        for head in &grid.head {
-            let _ = write!(page, "<th>{}</th>", escape(head));
-        }
-        page += "</tr>";
-        for row in &grid.rows {
-            page += "<tr>";
-            for text in row {
-                let class = if text == "failed" { " class=\"failed\"" } else { "" };
-                let _ = write!(page, "<td{class}>{}</td>", escape(text));
-            }
-            page += "</tr>";
-        }
-        page += "</table></div>\n";
+        page += &table(&grid);
     }
     for run in runs {
-        let remarks = tables::remarks(run);
-        if !remarks.is_empty() {
-            let _ = write!(
-                page,
-                "<h2>{}What failed, or is to be taken with care</h2><dl>",
-                named(runs, run)
-            );
-            for (cell, why) in remarks {
-                let _ = write!(page, "<dt>{}</dt><dd>{}</dd>", escape(&cell), escape(&why));
-            }
-            page += "</dl>\n";
-        }
+        page += &remarks(runs, run);
         page += &how(runs, run);
     }
     page + "</body></html>\n"
@@ -98,6 +74,44 @@ fn named(runs: &[Recorded], run: &Recorded) -> String {
     if runs.len() > 1 { format!("{}: ", escape(&run.run.name)) } else { String::new() }
 }
 
+fn table(grid: &tables::Grid) -> String {
+    let mut text = format!("<h2>{}</h2><div class=\"wide\"><table><tr>", escape(&grid.title));
+    for head in &grid.head {
+        let _ = write!(text, "<th>{}</th>", escape(head));
+    }
+    text += "</tr>";
+    for row in &grid.rows {
+        text += "<tr>";
+        for cell in row {
+            let class = if cell == "failed" { " class=\"failed\"" } else { "" };
+            let _ = write!(text, "<td{class}>{}</td>", escape(cell));
+        }
+        text += "</tr>";
+    }
+    text + "</table></div>\n"
+}
+
+fn remarks(runs: &[Recorded], run: &Recorded) -> String {
+    let remarks = tables::remarks(run);
+    if remarks.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        format!("<h2>{}What failed, or is to be taken with care</h2><dl>", named(runs, run));
+    for (cell, why) in remarks {
+        let _ = write!(text, "<dt>{}</dt><dd>{}</dd>", escape(&cell), escape(&why));
+    }
+    text + "</dl>\n"
+}
+
+/// Whose processor time is told, where this machine has both ends, and where it has one.
+const CPU_HERE: &str = "of the processes of the two ends, with the kernel's work that is done in \
+    their name. What the kernel does in the name of others, or of nobody, is not in it, nor is the \
+    machine below, if this is a virtual one";
+const CPU_OF_TWO: &str = "of the processes of the two ends, each told by its own kernel. What lies \
+    below two guests (QEMU, vhost, ginneld) takes processor time too, the guests' own in it: it is \
+    named where `ginnel bench host` told it (--host-cpu)";
+
 fn how(runs: &[Recorded], recorded: &Recorded) -> String {
     let (run, machine) = (&recorded.run, &recorded.run.machine);
     let pin = match run.options.pin.0 {
@@ -106,16 +120,7 @@ fn how(runs: &[Recorded], recorded: &Recorded) -> String {
         }
         None => "the kernel chooses the processors".into(),
     };
-    let cpu = match run.options.connect {
-        Some(_) => {
-            "of the processes of the two ends, each told by its own kernel. What lies below two guests (QEMU, vhost, ginneld) takes processor time too, the guests' own in it: it \
-                    is named where `ginnel bench host` told it (--host-cpu)"
-        }
-        None => {
-            "of the processes of the two ends, with the kernel's work that is done in their name. What the kernel does in the name of others, or of nobody, is not in it, nor is \
-                 the machine below, if this is a virtual one"
-        }
-    };
+    let cpu = if run.options.connect.is_some() { CPU_OF_TWO } else { CPU_HERE };
     let disturbed = recorded
         .samples
         .iter()

@@ -1,14 +1,19 @@
 //! The figures as tables: for the terminal and for the page.
 
+mod ratios;
+mod summary;
+
 use super::pictures::words;
 use super::{bytes, percent, si, time};
 use crate::apps::NOT_INSTALLED;
 use crate::args::{Pattern, Transport};
 use crate::cells::{Cells, Change, change, is_time};
 use crate::plan::Cell;
-use crate::record::{Recorded, Run, Sample};
+use crate::record::{Recorded, Sample};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ginnel_bench::stats::Spread;
+use ratios::{ratios, with_ratios};
+use summary::{GAINS, SUMMARY, summary};
 
 /// A table as text.
 pub struct Grid {
@@ -202,131 +207,6 @@ fn figures(title: &str, cells: &Cells, programs: bool) -> Option<Grid> {
         .chain(transports.iter().map(|&transport| words(transport).into()))
         .collect();
     (!rows.is_empty()).then(|| Grid { title: title.into(), head, rows })
-}
-
-/// Which transports are set against each other.
-const AGAINST: [(Transport, Transport, &str); 4] = [
-    (Transport::Ginnel, Transport::Tcp, "Ginnel : TCP"),
-    (Transport::GinnelVeth, Transport::Veth, "Ginnel : TCP, two namespaces"),
-    (Transport::Ginnel, Transport::Unix, "Ginnel : Unix socket"),
-    (Transport::Ginnel, Transport::Ring, "Ginnel : its ring alone"),
-];
-
-/// How many times better, median and spread over the rounds.
-fn ratio(
-    cells: &Cells,
-    pattern: Pattern,
-    x: usize,
-    (this, base, _): (Transport, Transport, &str),
-) -> Option<String> {
-    let r = cells
-        .times_better(Cell { pattern, x, transport: this }, Cell { pattern, x, transport: base })?;
-    let digits = super::short;
-    Some(format!("{} × ({} to {})", digits(r.median), digits(r.min), digits(r.max)))
-}
-
-/// Ginnel against the others over the same ground.
-fn ratios(cells: &Cells) -> Option<Grid> {
-    let mut rows = Vec::new();
-    for pattern in patterns(false) {
-        for x in cells.xs(pattern) {
-            let found = AGAINST.map(|pair| ratio(cells, pattern, x, pair));
-            if found.iter().any(Option::is_some) {
-                rows.push(
-                    [vec![row_name(pattern, x)], found.map(Option::unwrap_or_default).to_vec()]
-                        .concat(),
-                );
-            }
-        }
-    }
-    let head =
-        std::iter::once(String::new()).chain(AGAINST.iter().map(|pair| pair.2.into())).collect();
-    (!rows.is_empty()).then(|| Grid {
-        title: "How many times better, within each round: median (least to greatest)".into(),
-        head,
-        rows,
-    })
-}
-
-/// The same beside the figures of programs.
-fn with_ratios(mut grid: Grid, cells: &Cells) -> Grid {
-    let found = transports(cells, true);
-    for pair in
-        AGAINST.into_iter().filter(|(this, base, _)| found.contains(this) && found.contains(base))
-    {
-        grid.head.push(format!("{}, times better", pair.2));
-        let settings = patterns(true)
-            .flat_map(|pattern| cells.xs(pattern).into_iter().map(move |x| (pattern, x)));
-        for (row, (pattern, x)) in grid.rows.iter_mut().zip(settings) {
-            row.push(ratio(cells, pattern, x, pair).unwrap_or_default());
-        }
-    }
-    grid
-}
-
-/// A row of [`summary`]: a pattern, its x (bytes, connections, messages a second), and how a page
-/// calls it.
-type Row = (Pattern, usize, &'static str);
-
-/// The figures that say most of `ginnel bench`'s own workloads.
-const SUMMARY: [Row; 9] = [
-    (Pattern::Latency, 64, "64 B one way, nothing between messages"),
-    (Pattern::Paused, 64, "64 B one way, to a receiver that sleeps"),
-    (Pattern::Rate, 10_000, "CPU time at 10,000 messages a second, both ends"),
-    (Pattern::Stream, 64, "a stream in writes of 64 B"),
-    (Pattern::Stream, 64 << 10, "a stream in writes of 64 KiB"),
-    (Pattern::Both, 64 << 10, "both directions at once, writes of 64 KiB"),
-    (Pattern::Connect, 1, "connections made one after another"),
-    (Pattern::Many, 100, "exchanges on 100 connections"),
-    (Pattern::Pairs, 2, "exchanges by 2 pairs of processes"),
-];
-
-/// What a reader of the README sees first: real programs, and the best and the least of the others.
-const GAINS: [Row; 5] = [
-    (Pattern::Redis, 1, "redis-benchmark, SET and GET, 50 connections"),
-    (Pattern::Nginx, 16, "nginx and wrk, a page of 1 KiB, 16 connections"),
-    (Pattern::Stream, 64 << 10, "a stream in writes of 64 KiB"),
-    (Pattern::Latency, 64, "64 B one way, both ends busy"),
-    (Pattern::Paused, 64, "64 B one way, to a receiver that sleeps"),
-];
-
-/// Some figures, each with the command that measures it again.
-fn summary(cells: &Cells, run: &Run, chosen: &[Row]) -> Option<Grid> {
-    let namespaces = cells.transports(Pattern::Latency).contains(&Transport::GinnelVeth);
-    let (ours, theirs) = if namespaces {
-        (Transport::GinnelVeth, Transport::Veth)
-    } else {
-        (Transport::Ginnel, Transport::Tcp)
-    };
-    let mut rows = Vec::new();
-    for &(pattern, x, what) in chosen {
-        let value = |transport| {
-            cells.value(Cell { pattern, x, transport }).map(|spread| figure(pattern, spread.median))
-        };
-        let Some(own) = value(ours) else { continue };
-        let sizes = match pattern {
-            Pattern::Latency | Pattern::Paused | Pattern::Stream | Pattern::Both => {
-                format!(" --sizes {x}")
-            }
-            _ => String::new(),
-        };
-        let far = if run.options.connect.is_some() { " --connect HOST" } else { "" };
-        let full = if run.options.full { " --full" } else { "" };
-        rows.push(vec![
-            what.into(),
-            value(theirs).unwrap_or_default(),
-            own,
-            ratio(cells, pattern, x, (ours, theirs, "")).unwrap_or_default(),
-            format!(
-                "`ginnel bench --pattern {}{sizes} --transport {},{}{far}{full}`",
-                pattern.name(),
-                ours.name(),
-                theirs.name()
-            ),
-        ]);
-    }
-    let head = ["", words(theirs), words(ours), "times better", "again"].map(String::from).to_vec();
-    (!rows.is_empty()).then(|| Grid { title: "The figures that say most".into(), head, rows })
 }
 
 /// Distributions of the latency.

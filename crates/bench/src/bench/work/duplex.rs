@@ -14,18 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(task: &Task, mut conn: Conn) -> Result<Measured> {
     conn.set_nonblocking(true)?;
-    let mut poll = Poll::new()?;
-    let (input, output) = (conn.input_fd(), conn.output_fd());
-    if input == output {
-        poll.registry().register(
-            &mut SourceFd(&input),
-            Token(0),
-            Interest::READABLE | Interest::WRITABLE,
-        )?;
-    } else {
-        poll.registry().register(&mut SourceFd(&input), Token(0), Interest::READABLE)?;
-        poll.registry().register(&mut SourceFd(&output), Token(1), Interest::WRITABLE)?;
-    }
+    let mut poll = watch(&conn)?;
     let mut events = Events::with_capacity(4);
     let out = vec![1; task.size];
     let mut buffer = vec![0; task.size.clamp(64 << 10, 1 << 20)];
@@ -76,4 +65,21 @@ pub fn run(task: &Task, mut conn: Conn) -> Result<Measured> {
         }
     }
     Ok(Measured::new().amount(received, received / task.size as u64, &phase))
+}
+
+/// Waits for bytes and for room.
+fn watch(conn: &Conn) -> Result<Poll> {
+    let poll = Poll::new()?;
+    let (input, output) = (conn.input_fd(), conn.output_fd());
+    if input == output {
+        poll.registry().register(
+            &mut SourceFd(&input),
+            Token(0),
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
+    } else {
+        poll.registry().register(&mut SourceFd(&input), Token(0), Interest::READABLE)?;
+        poll.registry().register(&mut SourceFd(&output), Token(1), Interest::WRITABLE)?;
+    }
+    Ok(poll)
 }

@@ -112,20 +112,7 @@ unsafe fn sendfile_carried(
         }
         let piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: got.unsigned_abs() }];
         // SAFETY: the piece was just filled.
-        let sent = unsafe {
-            match if is_active(endpoint) {
-                None
-            } else {
-                send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0))
-            } {
-                Some(outcome) => outcome,
-                None if is_active(endpoint) && endpoint.put_quick(&piece, piece[0].iov_len) => {
-                    Outcome::Done(got)
-                }
-                None => send_carried(endpoint, &piece, 0),
-            }
-        };
-        match sent {
+        match unsafe { send_piece(endpoint, &piece) } {
             Outcome::Done(n) if n > 0 => {
                 done += n.unsigned_abs();
                 position += n as i64;
@@ -146,6 +133,26 @@ unsafe fn sendfile_carried(
         unsafe { libc::lseek64(from, position, libc::SEEK_SET) };
     }
     Outcome::Done(done as isize)
+}
+
+/// Sends a piece of a file that was read.
+///
+/// # Safety
+/// The piece is readable memory.
+unsafe fn send_piece(endpoint: Endpoint<'static>, piece: &[iovec; 1]) -> Outcome {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_active(endpoint)
+            && let Some(sent) = send_before(endpoint, 0, || send_kernel(endpoint.fd(), piece, 0))
+        {
+            return sent;
+        }
+        let len = piece[0].iov_len;
+        if is_active(endpoint) && endpoint.put_quick(piece, len) {
+            return Outcome::Done(len.cast_signed());
+        }
+        send_carried(endpoint, piece, 0)
+    }
 }
 
 /// What cannot be read at a position, or not into any memory (O_DIRECT), the kernel may send all

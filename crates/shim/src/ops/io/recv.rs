@@ -190,7 +190,6 @@ unsafe fn recv_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
 /// # Safety
 /// The iovecs describe writable memory.
 unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
-    let slot = endpoint.slot();
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return Outcome::Libc;
     }
@@ -198,18 +197,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     let discard = flags & libc::MSG_TRUNC != 0;
     let mut sink = Sink::new(iov, discard);
     if sink.room() == 0 {
-        // TCP waits until something could be received, and takes nothing.
-        let mut byte = 0u8;
-        let piece = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
-        // SAFETY: one writable byte.
-        let looked = unsafe {
-            recv_carried(
-                endpoint,
-                &piece,
-                flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC) | libc::MSG_PEEK,
-            )
-        };
-        return if let Outcome::Done(_) = looked { Outcome::Done(0) } else { looked };
+        return into_nothing(endpoint, flags);
     }
     let mut least = 1;
     if flags & libc::MSG_WAITALL != 0 && waits(endpoint, flags) {
@@ -237,66 +225,27 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             // SAFETY: the caller's promise.
             unsafe { endpoint.take(&mut sink, peek) }
         };
-        match taken {
-            Take::Bytes(_) if sink.filled() >= least => break,
-            Take::End | Take::Mark => break,
-            Take::Error(errno) => {
-                if sink.filled() > 0 {
-                    endpoint.keep_error(errno);
-                    break;
-                }
-                return Outcome::Failed(errno);
-            }
-            // It waits for this handler, and goes on with what there is.
-            Take::Interrupted if sink.filled() > 0 => break,
-            Take::Interrupted => return Outcome::Failed(libc::EAGAIN),
-            Take::Bytes(_) => quick = false,
-            Take::Nothing => {}
+        quick &= !matches!(taken, Take::Bytes(_));
+        match heed(endpoint, taken, sink.filled(), least) {
+            Then::Again => {}
+            Then::Enough => break,
+            Then::Over(outcome) => return outcome,
         }
         if peek && least > 1 && endpoint.stays_on_tcp() {
             // A mark may be what ends it, and only the kernel knows where that is.
             return Outcome::Libc;
         }
         if !waits(endpoint, flags) {
-            if sink.filled() > 0 {
-                break;
+            match without_waiting(endpoint, sink.filled(), &mut switch) {
+                Then::Again => continue,
+                Then::Enough => break,
+                Then::Over(outcome) => return outcome,
             }
-            if sets::emptied(endpoint) {
-                continue;
-            }
-            if endpoint.is_switching() {
-                if switch.passes(endpoint) {
-                    continue;
-                }
-                // They were told of, perhaps: they are once more when they have come.
-                sets::edge(endpoint);
-            }
-            return Outcome::Failed(libc::EAGAIN);
         }
-        if slot.stage() == Stage::Settling {
-            advance(endpoint, false);
-        }
-        limit.partial = sink.filled() > 0;
-        let woken = if peek && limit.partial {
-            if ended {
-                break;
-            }
-            // The end before the bytes: what came before it is seen in the next turn.
-            ended = sys::poll(endpoint.fd(), libc::POLLRDHUP, 0) != 0;
-            wait::for_more(endpoint, &mut limit)
-        } else {
-            wait::for_data(endpoint, &mut limit)
-        };
-        // Another thread may have closed the descriptor, and opened another, while this one slept.
-        if !limit.is_still(endpoint) {
-            return limit.ended(endpoint, sink.filled());
-        }
-        match woken {
-            Woken::Again => {}
-            Woken::TimedOut if sink.filled() > 0 => break,
-            Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
-            Woken::Interrupted if sink.filled() > 0 => break,
-            Woken::Interrupted => return Outcome::Failed(libc::EINTR),
+        match wait_for_more(endpoint, &mut limit, sink.filled(), peek, &mut ended) {
+            Then::Again => {}
+            Then::Enough => break,
+            Then::Over(outcome) => return outcome,
         }
     }
     if sink.room() > 0 {
@@ -304,4 +253,93 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         sets::emptied(endpoint);
     }
     Outcome::Done(sink.filled() as isize)
+}
+
+/// A receive of no bytes: TCP waits until something could be received, and takes nothing.
+fn into_nothing(endpoint: Endpoint<'static>, flags: c_int) -> Outcome {
+    let mut byte = 0u8;
+    let piece = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    let flags = flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC) | libc::MSG_PEEK;
+    // SAFETY: one writable byte.
+    let looked = unsafe { recv_carried(endpoint, &piece, flags) };
+    if let Outcome::Done(_) = looked { Outcome::Done(0) } else { looked }
+}
+
+/// How a receive goes on that has too little.
+enum Then {
+    /// It looks again.
+    Again,
+    /// What it has is all.
+    Enough,
+    Over(Outcome),
+}
+
+/// What was taken, to a receive that has got `filled` bytes and wants `least`.
+fn heed(endpoint: Endpoint<'static>, taken: Take, filled: usize, least: usize) -> Then {
+    match taken {
+        Take::Bytes(_) if filled >= least => Then::Enough,
+        Take::End | Take::Mark => Then::Enough,
+        Take::Error(errno) if filled > 0 => {
+            endpoint.keep_error(errno);
+            Then::Enough
+        }
+        Take::Error(errno) => Then::Over(Outcome::Failed(errno)),
+        // It waits for this handler, and goes on with what there is.
+        Take::Interrupted if filled > 0 => Then::Enough,
+        Take::Interrupted => Then::Over(Outcome::Failed(libc::EAGAIN)),
+        Take::Bytes(_) | Take::Nothing => Then::Again,
+    }
+}
+
+/// A receive that does not wait has got `filled` bytes, and there are no more.
+fn without_waiting(endpoint: Endpoint<'static>, filled: usize, switch: &mut wait::Moment) -> Then {
+    if filled > 0 {
+        return Then::Enough;
+    }
+    if sets::emptied(endpoint) {
+        return Then::Again;
+    }
+    if endpoint.is_switching() {
+        if switch.passes(endpoint) {
+            return Then::Again;
+        }
+        // They were told of, perhaps: they are once more when they have come.
+        sets::edge(endpoint);
+    }
+    Then::Over(Outcome::Failed(libc::EAGAIN))
+}
+
+/// Waits for more than the `filled` bytes that a receive has got. `ended`: whether one that only
+/// looks has seen the end.
+fn wait_for_more(
+    endpoint: Endpoint<'static>,
+    limit: &mut wait::Limit,
+    filled: usize,
+    peek: bool,
+    ended: &mut bool,
+) -> Then {
+    if endpoint.slot().stage() == Stage::Settling {
+        advance(endpoint, false);
+    }
+    limit.partial = filled > 0;
+    let woken = if peek && limit.partial {
+        if *ended {
+            return Then::Enough;
+        }
+        // The end before the bytes: what came before it is seen in the next turn.
+        *ended = sys::poll(endpoint.fd(), libc::POLLRDHUP, 0) != 0;
+        wait::for_more(endpoint, limit)
+    } else {
+        wait::for_data(endpoint, limit)
+    };
+    // Another thread may have closed the descriptor, and opened another, while this one slept.
+    if !limit.is_still(endpoint) {
+        return Then::Over(limit.ended(endpoint, filled));
+    }
+    match woken {
+        Woken::Again => Then::Again,
+        Woken::TimedOut | Woken::Interrupted if filled > 0 => Then::Enough,
+        Woken::TimedOut => Then::Over(Outcome::Failed(libc::EAGAIN)),
+        Woken::Interrupted => Then::Over(Outcome::Failed(libc::EINTR)),
+    }
 }

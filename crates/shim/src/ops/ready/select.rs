@@ -1,6 +1,7 @@
 //! `select`: a poll of what its sets say.
 
-use super::{Few, IN, OUT, most_entries, poll_special, sooner, special};
+use super::sleep::{most_entries, sooner};
+use super::{Few, IN, OUT, poll_special, special};
 use crate::outcome::Outcome;
 use crate::{deadline, next, runtime};
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec};

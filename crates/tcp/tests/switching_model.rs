@@ -5,8 +5,8 @@
 //! code: it is the rules that are checked. Then every rule that carries weight is left out in turn,
 //! and the checker must find the run that goes wrong.
 //!
-//! `cargo test -p ginnel-tcp --test switching_model -- --nocapture` prints how many states each
-//! walk visited.
+//! `cargo test -p ginnel-tcp --test main switching_model:: -- --nocapture` prints how many states
+//! each walk visited.
 
 mod model;
 mod state;

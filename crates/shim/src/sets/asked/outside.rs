@@ -1,0 +1,124 @@
+//! What a set that was told of has to report that is news to the sets it is in.
+
+use super::{carried, is_any_ready, look_inside, poll_now, suspects};
+use crate::sets::collect::{ENDS, IN, OUT};
+use crate::sets::edges::{self, as_end};
+use crate::sets::registration::is_told;
+use crate::sets::{Set, set_at};
+use core::sync::atomic::Ordering;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::flag;
+use libc::pollfd;
+use smallvec::SmallVec;
+
+/// Has set `index` something to report that is news to an outer set, which was told when `seen`
+/// arrivals were counted? The kernel makes an edge of every wake-up, and tells it where anything is
+/// ready in the inner set, also what the outer one was told of before.
+pub(in crate::sets) fn has_news(index: u32, seen: u64) -> bool {
+    let Some(set) = set_at(index) else { return true };
+    let Some(suspects) = suspects(set).filter(|suspects| !suspects.is_empty()) else { return true };
+    let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
+    polled.iter_mut().for_each(|polled| polled.events |= libc::POLLRDHUP | libc::POLLPRI);
+    if poll_now(&mut polled).is_none() {
+        return true;
+    }
+    let mut woken = false;
+    for ((place, _), polled) in suspects.iter().zip(&polled) {
+        match seen_outside(set, *place, u32::from(polled.revents.cast_unsigned())) {
+            Outside::News => return true,
+            Outside::Woken => woken = true,
+            Outside::Nothing => {}
+        }
+    }
+    let came = look_inside(index).is_none_or(|(_, arrivals)| arrivals != seen);
+    // An edge that no wake-up explains is the kernel's own. Of what else is ready nobody knows
+    // since when.
+    came || !woken || is_any_ready(set, &suspects, |_| true) != Some(false)
+}
+
+/// What the kernel says of a registration means to every outer set.
+enum Outside {
+    News,
+    /// A wake-up has come since it was looked at last.
+    Woken,
+    Nothing,
+}
+
+/// What does it mean that the kernel tells `events` of registration `place`, as far as can be
+/// known? What was not counted among the arrivals before is counted: for other outer sets, too.
+fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
+    if place == u32::MAX {
+        set.with(|inner| inner.rung(set));
+        return if events == 0 { Outside::Nothing } else { Outside::Woken };
+    }
+    let Some((endpoint, asked)) = asked_of(set, place) else { return Outside::Nothing };
+    let Some(endpoint) = endpoint else {
+        return if events == 0 { Outside::Nothing } else { Outside::News };
+    };
+    if events & (IN | ENDS) != 0 {
+        endpoint.slot().heed_kernel();
+    }
+    let bytes = events & IN != 0
+        && endpoint.tidy_before_sleep()
+        && !endpoint.rx_in_ring()
+        && asked & IN != 0;
+    let ends = as_end(endpoint, events) & ENDS;
+    let again = bytes
+        && set.with(|inner| {
+            inner.registrations.get(place as usize).is_some_and(|e| edges::was_noted(e, endpoint))
+        });
+    // (What was told of an end is told with its bytes.)
+    if bytes && !again && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
+        return Outside::News;
+    }
+    let room = events & OUT != 0 && asked & OUT != 0 && endpoint.sendable(true);
+    let slot = endpoint.slot();
+    let (edges, tokens) =
+        (slot.edges.load(Ordering::Acquire), slot.rx.tokens.load(Ordering::Relaxed));
+    let key = (asked & IN != 0 && endpoint.rx_in_ring()).then(|| edges::key(endpoint));
+    let filled = endpoint.ring_is_filled();
+    set.with(|inner| {
+        let Some(entry) = inner.registrations.get_mut(place as usize) else { return Outside::News };
+        if entry.noted == u64::MAX && endpoint.was_never_in_ring() {
+            // What comes by a ring from here on is counted, read or not.
+            entry.note_come(edges::key(endpoint));
+        }
+        // Also what was read by now came.
+        let came = key.is_some_and(|key| match entry.note_come(key) {
+            u64::MAX => filled && !(entry.wants(libc::EPOLLET) && entry.was_told(key)),
+            noted => !is_told(noted, key),
+        });
+        let made = entry.noted_edges != edges;
+        if came || ends & !entry.noted_ends != 0 || room && !entry.noted_room || made {
+            inner.arrivals = inner.arrivals.wrapping_add(1);
+        }
+        let retold = core::mem::take(&mut entry.retold_outside);
+        let woken = again
+            | entry.loud
+            | retold
+            | (core::mem::replace(&mut entry.noted_tokens, tokens) != tokens);
+        entry.noted_ends |= ends;
+        entry.noted_room |= room;
+        entry.noted_edges = edges;
+        // An urgent byte is an edge, asked for or not.
+        let urgent = events & libc::EPOLLPRI as u32 != 0;
+        let urged = !core::mem::replace(&mut entry.noted_urgent, urgent) && urgent;
+        match urged || room && slot.has(flag::KERNEL_FULL) {
+            true => Outside::News,
+            false if woken => Outside::Woken,
+            false => Outside::Nothing,
+        }
+    })
+}
+
+/// What a registration that is to be told of anything asks for, and its connection, if that is
+/// carried.
+fn asked_of(set: &Set, place: u32) -> Option<(Option<Endpoint<'static>>, u32)> {
+    set.with(|inner| {
+        let entry = inner
+            .registrations
+            .get(place as usize)
+            .filter(|entry| entry.used && !entry.disabled)?;
+        Some((carried(entry), entry.events))
+    })
+}

@@ -1,0 +1,79 @@
+//! Since when a registration has something to report, as its ring and its writer say.
+
+use crate::sets::Registration;
+use crate::sets::edges::{BYTES, key};
+use ginnel_tcp::Endpoint;
+
+impl Registration {
+    /// `now`: a time before which all had come that has come by now.
+    pub(super) fn ask_for_order(&mut self, now: u64) {
+        if self.turn.asked {
+            return;
+        }
+        if let Some(endpoint) = self.endpoint().filter(|endpoint| endpoint.receives_by_ring()) {
+            self.turn.asked = true;
+            if endpoint.ask_for_order() {
+                self.turn.unsaid = (now, key(endpoint) & BYTES);
+            }
+        }
+    }
+
+    /// Is it looked at here, and its bytes come by a ring?
+    pub(in crate::sets) fn reads_ring(&self) -> bool {
+        self.hot && self.endpoint().is_some_and(Endpoint::receives_by_ring)
+    }
+
+    /// Since when there is something in its ring, or it is registered as it is.
+    pub(in crate::sets) fn since(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
+        self.says_since(endpoint, now).unwrap_or(now).min(now).max(self.turn.since)
+    }
+
+    /// [`Self::since`], or [`LATE`].
+    #[inline]
+    pub(super) fn since_or_late(&mut self, endpoint: Endpoint<'_>, now: u64) -> u64 {
+        match self.says_since(endpoint, now) {
+            // A writer whose clock is ahead, as another machine's may be, seems always late.
+            Some(since) if since.wrapping_add(BLUR) > now => {
+                self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE)
+            }
+            since => since.unwrap_or(now).max(self.turn.since),
+        }
+    }
+
+    /// Edge-triggered: up to where it was told of, if it was.
+    fn told_up_to(&self) -> Option<u64> {
+        (self.wants(libc::EPOLLET) && self.told() != u64::MAX).then(|| self.told() & BYTES)
+    }
+
+    /// The kernel tells of it, before it is told. (What was told of before has its place behind
+    /// who was not.)
+    pub(in crate::sets) fn is_ready_since(&mut self, endpoint: Endpoint<'_>, now: u64) {
+        self.turn.said = self.says_since(endpoint, now).is_some();
+        let since = match self.turn.listed {
+            0 => self.since(endpoint, now),
+            listed => listed,
+        };
+        self.turn.was_ready(since);
+    }
+
+    /// Where that begins which was neither told of, where edges are told, nor read.
+    fn untold_from(&self, endpoint: Endpoint<'_>) -> u64 {
+        self.told_up_to().unwrap_or_else(|| endpoint.unread_from()) & BYTES
+    }
+
+    /// The same, as its writer says. Edge-triggered, what was told of and left there does not
+    /// count.
+    fn says_since(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
+        let said = match self.told_up_to() {
+            Some(told) => endpoint.filled_behind(told, now),
+            None => endpoint.filled_since(now),
+        };
+        said.or_else(|| self.turn.came_before(self.untold_from(endpoint)))
+    }
+}
+
+/// Its writer says that this came after the pass had begun.
+pub(super) const LATE: u64 = u64::MAX;
+
+/// A stamp says that much less than it could, ticks.
+const BLUR: u64 = 32;
