@@ -6,15 +6,19 @@ use crate::stage::{Part, play, role};
 use ginnel::{Event, Reset, Segment};
 use std::time::Duration;
 
+fn own() -> Segment {
+    Segment::own().expect("a segment")
+}
+
 #[test]
 fn two_processes_play_every_scene() {
     play("between::two_processes_play_every_scene", |part| match part {
         Part::Test => {
             let second = role("second", "");
-            scenes::play(true);
+            scenes::play(&own(), true);
             second.ends();
         }
-        Part::Role(..) => scenes::play(false),
+        Part::Role(..) => scenes::play(&own(), false),
     });
 }
 
@@ -23,13 +27,12 @@ fn two_processes_play_every_scene() {
 fn one_outlives_others_that_hold_everything() {
     const ROUNDS: u32 = 3;
     play("between::one_outlives_others_that_hold_everything", |part| {
-        let told = |what: &str| {
-            let segment = Segment::own().expect("a segment");
-            Event::open_or_create(&segment, what, Reset::Manual).expect("room")
-        };
+        let told = |what: &str| Event::open_or_create(&own(), what, Reset::Manual).expect("room");
         match part {
-            Part::Role(role, _) if role == "dies" => dies(),
-            Part::Role(..) => outlives(ROUNDS, |what| told(what).set().expect("told")),
+            Part::Role(role, _) if role == "dies" => dies(&own()),
+            Part::Role(..) => {
+                outlives(&own(), ROUNDS, |what| told(what).set().expect("told"));
+            }
             Part::Test => {
                 let survivor = role("outlives", "");
                 for round in 1..=ROUNDS {

@@ -1,8 +1,12 @@
 //! Two users in one segment: a process of the other user's that dies is dead, also while others of
 //! that user live and look at nothing.
 
+use crate::between_deaths::{self, outlives};
+use crate::scenes;
 use crate::stage::{Guarded, Part, Shared, become_nobody, play, until};
-use ginnel::{LockError, Mutex, Options, Queue, Receiver, Segment, Semaphore, Sender};
+use ginnel::{
+    Event, LockError, Mutex, Options, Queue, Receiver, Reset, Segment, Semaphore, Sender,
+};
 use std::time::Duration;
 
 /// Beyond this nobody is told any more.
@@ -12,11 +16,19 @@ fn opened(path: &str) -> Segment {
     Options::new().size(16 << 20).open(path).expect("a segment")
 }
 
-/// The parts of all tests here: `makes` the segment, `idle` lives there, `dies` with everything.
+/// The parts of all tests here: one makes the segment, the others are the other user's.
 fn plays(part: Part, test: impl FnOnce(&Shared)) {
     match part {
         Part::Role(role, path) => match role.as_str() {
             "makes" => drop(opened(&path)),
+            "second" => {
+                become_nobody();
+                scenes::play(&opened(&path), false);
+            }
+            "holds everything" => {
+                become_nobody();
+                between_deaths::dies(&opened(&path));
+            }
             "idle" => {
                 become_nobody();
                 let segment = opened(&path);
@@ -112,6 +124,42 @@ fn nobody_who_lives_is_dead_to_the_other() {
             assert_eq!(seen, both);
             idle.kill();
             until("its end", || users("here").iter().all(|&pid| pid == std::process::id()));
+        });
+    });
+}
+
+/// Every kind of object, one end of it each user's.
+#[test]
+fn two_users_play_every_scene() {
+    play("users::two_users_play_every_scene", |part| {
+        plays(part, |shared| {
+            let segment = opened(shared.segment().to_str().expect("UTF-8"));
+            let second = shared.theirs_plays("second");
+            scenes::play(&segment, true);
+            second.ends();
+        });
+    });
+}
+
+/// Killed with everything in its hands, by which the other user is waiting.
+#[test]
+fn one_outlives_another_users_that_hold_everything() {
+    const ROUNDS: u32 = 2;
+    play("users::one_outlives_another_users_that_hold_everything", |part| {
+        plays(part, |shared| {
+            let segment = opened(shared.segment().to_str().expect("UTF-8"));
+            let told = Event::create(&segment, "told", Reset::Auto).expect("free");
+            std::thread::scope(|scope| {
+                scope.spawn(|| outlives(&segment, ROUNDS, |_| told.set().expect("told")));
+                for round in 1..=ROUNDS {
+                    let dies = shared.theirs_plays("holds everything");
+                    told.wait_timeout(4 * LONG).expect("it has everything");
+                    // Where the waits have come to sleep, and where they have not.
+                    std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 150 }));
+                    dies.kill();
+                    told.wait_timeout(4 * LONG).expect("it is told");
+                }
+            });
         });
     });
 }

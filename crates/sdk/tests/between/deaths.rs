@@ -10,42 +10,39 @@ use std::time::{Duration, Instant};
 
 /// What both open. Who comes second finds it.
 struct Stand {
-    segment: Segment,
     mutex: Mutex,
     lock: RwLock,
     permits: Semaphore,
 }
 
 impl Stand {
-    fn take() -> Self {
-        let segment = Segment::own().expect("a segment");
+    fn take(segment: &Segment) -> Self {
         let queue = Queue::new().capacity(4).message_size(1000).senders(2).loans(2);
         for name in ["to the dead", "of the dead"] {
-            queue.open_or_create(&segment, name).expect("room");
+            queue.open_or_create(segment, name).expect("room");
         }
-        let mutex = Mutex::open_or_create(&segment, "mutex").expect("room");
-        let lock = RwLock::open_or_create(&segment, "lock").expect("room");
-        let permits = Semaphore::open_or_create(&segment, "permits", 1, 1).expect("room");
-        Self { segment, mutex, lock, permits }
+        let mutex = Mutex::open_or_create(segment, "mutex").expect("room");
+        let lock = RwLock::open_or_create(segment, "lock").expect("room");
+        let permits = Semaphore::open_or_create(segment, "permits", 1, 1).expect("room");
+        Self { mutex, lock, permits }
     }
 }
 
 /// Takes hold of everything, says so, and waits for its death.
-pub fn dies() {
-    let stand = Stand::take();
+pub fn dies(segment: &Segment) {
+    let stand = Stand::take(segment);
     let _guard = stand.mutex.lock_timeout(LONG).expect("the one before has died, and all is well");
     let _writes = stand.lock.write_timeout(LONG).expect("likewise");
     let _permit = stand.permits.acquire_timeout(LONG).expect("likewise");
-    let receiver = Receiver::open(&stand.segment, "to the dead").expect("likewise");
+    let receiver = Receiver::open(segment, "to the dead").expect("likewise");
     let _in_hand = receiver.recv_timeout(LONG).expect("it comes");
-    let sender = Sender::open(&stand.segment, "of the dead").expect("a lane");
+    let sender = Sender::open(segment, "of the dead").expect("a lane");
     sender.send(b"whole").expect("room");
     let _lent = sender.loan(1000).expect("room");
-    let _gone =
-        Memory::create_keeping(&stand.segment, "gone", 4096, Keep::WithCreator).expect("free");
+    let _gone = Memory::create_keeping(segment, "gone", 4096, Keep::WithCreator).expect("free");
     // Before it calls: who waits with a dead one's seat beside is told of that.
-    let mut seat = Barrier::open(&stand.segment, "all").expect("a seat");
-    let _stream = Stream::connect_timeout(&stand.segment, "calls", LONG).expect("it listens");
+    let mut seat = Barrier::open(segment, "all").expect("a seat");
+    let _stream = Stream::connect_timeout(segment, "calls", LONG).expect("it listens");
     // Whoever waits there with it has come, too: then it comes no more.
     seat.wait_timeout(LONG).expect("the other comes");
     std::thread::sleep(LONG);
@@ -62,9 +59,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Sees so many come and die: tells `met N` when one has everything, `gone N` when all of it was
 /// told, and is to be had again.
-pub fn outlives(rounds: u32, tell: impl Fn(&str)) {
-    let stand = Stand::take();
-    let segment = &stand.segment;
+pub fn outlives(segment: &Segment, rounds: u32, tell: impl Fn(&str)) {
+    let stand = Stand::take(segment);
     let mut listener = Listener::bind(segment, "calls").expect("free");
     let to_them = Sender::open(segment, "to the dead").expect("a lane");
     let of_them = Receiver::open(segment, "of the dead").expect("nobody else");

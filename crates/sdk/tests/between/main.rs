@@ -1,6 +1,7 @@
 //! A program of two that have a segment in common: `between first` and `between second` play all
 //! scenes with each other, `between outlives N` sees N `between dies` come, take hold of everything
-//! and die. Two processes of one kernel play it (`tests/between.rs`).
+//! and die. Two processes of one kernel play it (`tests/between.rs`), two users (`tests/users.rs`)
+//! and two machines (`guest/tests/objects.rs`).
 
 mod deaths;
 mod scenes;
@@ -8,13 +9,15 @@ mod scenes;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let segment = || ginnel::Segment::own().expect("a segment");
     match words[..] {
-        ["first"] => scenes::play(true),
-        ["second"] => scenes::play(false),
+        ["first"] => scenes::play(&segment(), true),
+        ["second"] => scenes::play(&segment(), false),
         ["outlives", rounds] => {
-            deaths::outlives(rounds.parse().expect("a number"), |line| println!("{line}"));
+            let rounds = rounds.parse().expect("a number");
+            deaths::outlives(&segment(), rounds, |line| println!("{line}"));
         }
-        ["dies"] => deaths::dies(),
+        ["dies"] => deaths::dies(&segment()),
         _ => {
             eprintln!("between first | second | outlives N | dies");
             std::process::exit(2);

@@ -27,13 +27,12 @@ const SCENES: [(&str, Scene); 8] = [
 ];
 
 /// Plays all of them. The barrier by which both go on together is the ninth object.
-pub fn play(is_first: bool) {
-    let segment = Segment::own().expect("a segment");
-    let mut barrier = Barrier::open_or_create(&segment, "between", 2).expect("a place");
+pub fn play(segment: &Segment, is_first: bool) {
+    let mut barrier = Barrier::open_or_create(segment, "between", 2).expect("a place");
     for (name, scene) in SCENES {
         println!("{name}");
         meet(&mut barrier);
-        scene(&segment, is_first, &mut barrier);
+        scene(segment, is_first, &mut barrier);
         meet(&mut barrier);
     }
     println!("{} scenes", SCENES.len());
