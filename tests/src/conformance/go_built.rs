@@ -40,13 +40,9 @@ pub fn build(project: &Project, base: &Path) -> Result<Vec<Built>> {
     let dir = base.join(project.name);
     fetch::once(&dir, || {
         fs::write(dir.join("go.mod"), "module programs\n\ngo 1.24.0\n")?;
-        let packages = project.programs.iter().chain(project.tests).map(|(_, package)| *package);
-        let tests = project.tests.iter().map(|(_, package)| *package).collect::<Vec<_>>();
+        // What else the packages need the builds add. (To get a package by name would take the
+        // newest release of its module.)
         fetch::said(go(&dir, &["get"]).args(project.modules))?;
-        fetch::said(go(&dir, &["get"]).args(packages))?;
-        if !tests.is_empty() {
-            fetch::said(go(&dir, &["get", "-t"]).args(tests))?;
-        }
         KINDS.iter().try_for_each(|(kind, flags)| {
             let built = |words: &[&str], name: &str, package: &str| {
                 fetch::said(
@@ -95,7 +91,7 @@ fn go(dir: &Path, words: &[&str]) -> Command {
     let mut command = fetch::command("go", words, dir);
     command.envs([
         ("CGO_ENABLED", "0"),
-        ("GOFLAGS", "-buildvcs=false"),
+        ("GOFLAGS", "-buildvcs=false -mod=mod"),
         ("GOTOOLCHAIN", "local"),
         ("GOWORK", "off"),
     ]);

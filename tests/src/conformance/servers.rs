@@ -27,7 +27,11 @@ const IN_GO: [Project; 5] = [
     },
     Project {
         name: "etcd",
-        modules: &["go.etcd.io/etcd/v3@v3.6.8"],
+        modules: &[
+            "go.etcd.io/etcd/v3@v3.6.8",
+            "go.etcd.io/etcd/server/v3@v3.7.3",
+            "go.etcd.io/etcd/etcdctl/v3@v3.7.3",
+        ],
         programs: &[
             ("etcd", "go.etcd.io/etcd/server/v3"),
             ("etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
