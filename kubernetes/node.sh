@@ -28,8 +28,13 @@ make_image() {
         cp -L "$program" "$root/usr/bin/"
         ldd "$program" | grep -o '/[^ ]*'
     done | sort -u >"$1/linked"
-    # The library needs these two itself.
+    # The library needs these itself.
     ldd "$target/release/libginnel_shim.so" "$target/release/ginnel" | grep -o '/[^ :]*\.so[^ :]*' | grep -v ginnel >>"$1/linked"
+    # So does the one in image.sh's image, which is made for older C libraries: by names that every
+    # distribution's package of glibc has beside libc.so.6, and no program made for this one asks
+    # for. Without them no program starts (docs/containers.md).
+    file=$(grep -m 1 '/libc\.so\.6$' "$1/linked")
+    printf '%s\n' "${file%/*}"/{libpthread.so.0,libdl.so.2} >>"$1/linked"
     while read -r file; do
         [[ -e $root/$file ]] || install -D "$(realpath "$file")" "$root/$file"
     done <"$1/linked"
