@@ -157,6 +157,7 @@ programs! {
     sendfile_streams
     same_data
     sends_left
+    sends_without_copy
     set_changed_by_child
     set_changed_during_a_wait
     sets_of_the_spawned
