@@ -57,6 +57,7 @@ programs! {
     added_under_poll
     asked_beside_a_sleeper
     asked_once
+    asks_about_filters
     becomes_another
     both_ways
     broken_pipe
