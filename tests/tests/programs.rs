@@ -57,6 +57,7 @@ programs! {
     added_under_poll
     asked_beside_a_sleeper
     asked_once
+    asks_about_filters
     becomes_another
     both_ways
     broken_pipe
@@ -157,6 +158,7 @@ programs! {
     sendfile_streams
     same_data
     sends_left
+    sends_without_copy
     set_changed_by_child
     set_changed_during_a_wait
     sets_of_the_spawned

@@ -9,6 +9,7 @@ use ginnel_tcp::ledger::flag;
 use ginnel_tcp::{cork, kernel};
 use libc::c_int;
 
+/// That sends with MSG_ZEROCOPY are to be told of. By itself it changes nothing.
 const SO_ZEROCOPY: c_int = 60;
 const SO_TXTIME: c_int = 61;
 const SO_TIMESTAMP_NEW: c_int = 63;
@@ -18,7 +19,7 @@ const TCP_ULP: c_int = 31;
 const TCP_INQ: c_int = 36;
 
 /// Options that only the kernel can honour.
-const UNFIT: [(c_int, c_int); 12] = [
+const UNFIT: [(c_int, c_int); 11] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
@@ -26,7 +27,6 @@ const UNFIT: [(c_int, c_int); 12] = [
     (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW),
     (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW),
     (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
-    (libc::SOL_SOCKET, SO_ZEROCOPY),
     (libc::SOL_SOCKET, SO_TXTIME),
     (libc::IPPROTO_TCP, TCP_ULP),
     (libc::IPPROTO_TCP, libc::TCP_REPAIR),
@@ -122,6 +122,13 @@ fn is_unfit(fd: c_int) -> bool {
             && option(fd, level, name)
                 .is_some_and(|value| value >= c_int::from(name != libc::SO_PEEK_OFF))
     })
+}
+
+/// Does the kernel send with MSG_ZEROCOPY out of the program's own memory, and tell when it needs it
+/// no longer? Without the option it takes no notice of the flag.
+#[must_use]
+pub fn sends_without_copy(fd: c_int) -> bool {
+    option(fd, libc::SOL_SOCKET, SO_ZEROCOPY).is_some_and(|value| value > 0)
 }
 
 /// Does the kernel hide a token from who waits for a byte, since he is to wait for more

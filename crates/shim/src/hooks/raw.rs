@@ -28,10 +28,18 @@ fn pointer<T>(word: c_long) -> *mut T {
     ptr::with_exposed_provenance_mut(word as usize)
 }
 
-/// What `seccomp(2)` may be asked without confining anybody: SECCOMP_GET_ACTION_AVAIL and
-/// SECCOMP_GET_NOTIF_SIZES.
-const GET_ACTION: c_int = 2;
-const GET_SIZES: c_int = 3;
+/// Does `seccomp(2)` with these arguments confine anybody? A filter that is nowhere is a question:
+/// libseccomp and QEMU ask so whether the kernel knows filters, and hear EFAULT.
+fn confines(operation: c_int, filter: c_long) -> bool {
+    const SET_MODE_FILTER: c_int = 1;
+    const GET_ACTION_AVAIL: c_int = 2;
+    const GET_NOTIF_SIZES: c_int = 3;
+    match operation {
+        GET_ACTION_AVAIL | GET_NOTIF_SIZES => false,
+        SET_MODE_FILTER => filter != 0,
+        _ => true,
+    }
+}
 
 /// May this call change who the calling thread is? (By its number it is that thread's alone, but
 /// all threads have one memory.)
@@ -228,11 +236,13 @@ pub(crate) unsafe extern "C" fn syscall(
                 crate::ops::process::confined();
                 next::syscall(number, a, b, c, d, e, f)
             }
-            libc::SYS_seccomp if int(a) != GET_ACTION && int(a) != GET_SIZES => {
+            libc::SYS_seccomp if confines(int(a), c) => {
                 crate::ops::process::confined();
                 next::syscall(number, a, b, c, d, e, f)
             }
-            libc::SYS_prctl if int(a) == libc::PR_SET_SECCOMP => {
+            libc::SYS_prctl
+                if super::variadic::confines(int(a), b.unsigned_abs(), c.unsigned_abs()) =>
+            {
                 crate::ops::process::confined();
                 next::syscall(number, a, b, c, d, e, f)
             }

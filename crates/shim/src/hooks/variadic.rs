@@ -256,6 +256,12 @@ unsafe fn printing(arguments: &Arguments) -> Next {
     Next::Library
 }
 
+/// Does `prctl(2)` with these arguments confine anybody, as [`super::raw`] asks of `seccomp(2)`?
+pub(super) fn confines(option: c_int, mode: c_ulong, filter: c_ulong) -> bool {
+    let asks = mode == c_ulong::from(libc::SECCOMP_MODE_FILTER) && filter == 0;
+    option == libc::PR_SET_SECCOMP && !asks
+}
+
 /// # Safety
 /// `arguments` are those of a `prctl`.
 unsafe fn controlling(arguments: &Arguments) -> Next {
@@ -268,7 +274,7 @@ unsafe fn controlling(arguments: &Arguments) -> Next {
     if bypass() {
         return Next::Library;
     }
-    if option == libc::PR_SET_SECCOMP {
+    if confines(option, a, b) {
         keeping_errno(ops::process::confined);
     }
     if !identity::changes_rights(option, a) {

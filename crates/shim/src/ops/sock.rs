@@ -134,7 +134,7 @@ pub fn is_of_interest(level: c_int, name: c_int) -> bool {
 }
 
 /// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP,
-/// SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
+/// TCP_REPAIR …) and hand it over first.
 pub fn setting_option(
     fd: c_int,
     level: c_int,

@@ -161,7 +161,7 @@ unsafe fn send_piece(endpoint: Endpoint<'static>, piece: &[iovec; 1]) -> Outcome
 #[cold]
 fn by_the_kernel(endpoint: Endpoint<'static>, errno: c_int) -> Outcome {
     match errno {
-        libc::EINVAL | libc::ESPIPE => leave_ring(endpoint),
+        libc::EINVAL | libc::ESPIPE => leave_ring(endpoint, Reason::HandedOver),
         // The kernel refuses directories in its own way.
         libc::EISDIR => Outcome::Libc,
         errno => Outcome::Failed(errno),
@@ -170,10 +170,10 @@ fn by_the_kernel(endpoint: Endpoint<'static>, errno: c_int) -> Outcome {
 
 /// Brings the outgoing direction back to TCP for a call that the kernel is to make. `Libc`: it is
 /// there.
-fn leave_ring(endpoint: Endpoint<'static>) -> Outcome {
+pub(super) fn leave_ring(endpoint: Endpoint<'static>, reason: Reason) -> Outcome {
     // Before what a switch still owes, these bytes would be taken for wake-ups.
     let patience = if nonblocking(endpoint, 0) { SHORT_PATIENCE } else { PATIENCE };
-    while !endpoint.detach_outgoing(Reason::HandedOver, patience) {
+    while !endpoint.detach_outgoing(reason, patience) {
         if nonblocking(endpoint, 0) {
             return Outcome::Failed(libc::EAGAIN);
         }
@@ -189,7 +189,7 @@ pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
         return if may_be_spliced_into(endpoint) && is_pipe(from) {
             splice_in(endpoint, from, count, flags)
         } else {
-            leave_ring(endpoint)
+            leave_ring(endpoint, Reason::HandedOver)
         };
     }
     let Some(endpoint) = runtime::find(from) else { return Outcome::Libc };
@@ -241,7 +241,9 @@ fn splice_in(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_ui
             },
             Put::Bytes(n) => done += n,
             Put::RingFull if sets::filled(endpoint) => {}
-            Put::Error(libc::EOPNOTSUPP) if done == 0 => return leave_ring(endpoint),
+            Put::Error(libc::EOPNOTSUPP) if done == 0 => {
+                return leave_ring(endpoint, Reason::HandedOver);
+            }
             put => return ended(endpoint, put, done),
         }
     }

@@ -1,10 +1,11 @@
 //! Every form of send.
 
+use super::file::leave_ring;
 use super::{advance, answer, count_operation, waits};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::wait::{self, Woken};
-use crate::{next, runtime, sets};
+use crate::{next, options, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::cursor::{Cursor, WINDOW};
@@ -18,7 +19,7 @@ use libc::{c_int, c_void, iovec};
 /// The iovecs describe readable memory of the calling program.
 #[inline]
 pub unsafe fn send_all(fd: c_int, pieces: &[iovec], n: usize, flags: c_int) -> Outcome {
-    if flags & libc::MSG_OOB == 0
+    if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY) == 0
         && let Entry::Endpoint(slot) = fds::get(fd)
         && let Some(endpoint) = runtime::endpoint(fd, slot)
     {
@@ -65,6 +66,13 @@ fn send_counted(endpoint: Endpoint<'static>, call: impl FnOnce() -> isize) -> Op
 #[inline]
 unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    if flags & libc::MSG_ZEROCOPY != 0
+        && endpoint.slot().stage() != Stage::Plain
+        && options::sends_without_copy(fd)
+    {
+        // Who sends so waits until the kernel tells of it.
+        return leave_ring(endpoint, Reason::Option);
+    }
     if endpoint.slot().stage() != Stage::Active {
         if let Some(outcome) =
             // SAFETY: the caller's promise.
