@@ -1,6 +1,7 @@
 //! MPI programs on Debian's Open MPI and MPICH, started by `ginnel mpirun`: what ranks send is
 //! carried, right, and a rank that is killed ends its job and leaves nothing behind.
 
+pub mod containers;
 pub mod fabric;
 pub mod ucx;
 
