@@ -10,7 +10,7 @@ mod random;
 use ginnel_tests::spoil::{PAGE, SMALL, Spoiler};
 use ginnel_tests::{Running, Stand, build};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 /// In a direction: its words, from the channel's page on.

@@ -65,6 +65,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 /// The real nginx: a master of root's, workers of www-data.
+#[allow(clippy::too_many_lines, reason = "some of them are nginx's configuration")]
 #[test]
 fn nginxs_workers_are_carried_as_their_own_user() {
     if !is_root() || !Path::new("/usr/sbin/nginx").exists() {

@@ -14,7 +14,6 @@ use ginnel_switch::vsock::Hub;
 use ginnel_switch::vsock::packet::{Address, HOST, Header, Op};
 pub use guest::{Guest, connect, connect_from};
 use guest::{THREE, WINDOW, bytes, pair};
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 

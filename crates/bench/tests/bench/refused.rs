@@ -1,7 +1,6 @@
 //! What cannot be measured: it is said, with the way out, and the rest is measured all the same.
 
 use super::{bench, run, text};
-use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 #[test]

@@ -2,7 +2,6 @@
 
 use super::{bench, run, text};
 use ginnel_tests::browser::Browser;
-use std::io::BufRead;
 use std::path::Path;
 
 /// The page without a complaint, on a phone and a screen, light and dark: charts drawn, nothing

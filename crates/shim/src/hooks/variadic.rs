@@ -41,6 +41,7 @@ impl Arguments {
 /// function of the same name.
 macro_rules! forwarded {
     ($(fn $name:ident = $before:ident;)*) => {$(
+        #[allow(clippy::too_many_lines, reason = "instructions, of either processor")]
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
