@@ -54,6 +54,7 @@ case $group in
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell python3-numpy=
+                  python3-setuptools= python3-wheel= python3-venv= pkg-config=pkg-config
                   golang-go=go sockperf=sockperf python3=python3 curl=curl
                   "${mpi[@]}" ucx-utils=ucx_info mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
 esac

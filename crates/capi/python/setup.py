@@ -4,7 +4,11 @@ the library, which is for one platform (scripts/build-wheel.sh says which)."""
 import os
 
 from setuptools import Distribution, setup
-from setuptools.command.bdist_wheel import bdist_wheel
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before setuptools 70.1
+    from wheel.bdist_wheel import bdist_wheel
 
 PLATFORM = os.environ.get("GINNEL_WHEEL_PLATFORM")
 

@@ -85,6 +85,14 @@ fn a_program_in_c_talks_to_its_child_by_streams() {
 }
 
 #[test]
+fn a_newcomers_program_in_c() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "newcomer.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
 fn what_ends_with_a_thread_or_a_child_is_the_callers_no_more() {
     let place = place();
     installed(place.path());

@@ -52,18 +52,26 @@ fn without_the_library_the_way_out_is_said() {
     assert!(!done.status.success() && words.iter().all(|word| last.contains(word)), "{said}");
 }
 
+/// The guide's programs, written to files. `with_numpy`: also those that need it.
+fn examples(to: &Path, with_numpy: bool) -> Vec<PathBuf> {
+    let guide = std::fs::read_to_string(root().join("docs/python.md")).expect("the guide");
+    let blocks = guide.split("```python\n").skip(1).filter_map(|block| block.split("```").next());
+    let blocks: Vec<_> = blocks.filter(|block| with_numpy || !block.contains("numpy")).collect();
+    assert!(blocks.len() >= 5, "{}", blocks.len());
+    let written = blocks.iter().enumerate().map(|(number, block)| {
+        let program = to.join(format!("example{number}.py"));
+        std::fs::write(&program, block).expect("written");
+        program
+    });
+    written.collect()
+}
+
 #[test]
 fn the_guides_examples_in_python() {
     let place = place();
     installed(place.path());
-    let guide = std::fs::read_to_string(root().join("docs/python.md")).expect("the guide");
     let has_numpy = ran(Command::new(python()).args(["-c", "import numpy"])).status.success();
-    let blocks = guide.split("```python\n").skip(1).filter_map(|block| block.split("```").next());
-    let blocks: Vec<_> = blocks.filter(|block| has_numpy || !block.contains("numpy")).collect();
-    assert!(blocks.len() >= 5, "{}", blocks.len());
-    for (number, block) in blocks.iter().enumerate() {
-        let program = place.path().join(format!("example{number}.py"));
-        std::fs::write(&program, block).expect("written");
+    for program in examples(place.path(), has_numpy) {
         run(place.path(), &program);
     }
 }
@@ -111,40 +119,53 @@ fn rust_asks_and_python_answers() {
     assert!(server.wait().expect("a child").success(), "it ends when nobody asks any more");
 }
 
-/// The wheel alone, in an environment that knows nothing of this repository: by another interpreter
-/// than the one of the tests above, where there is one.
+/// Runs a command that is to succeed, and returns what it prints.
+fn done(command: &mut Command) -> String {
+    let done = ran(command);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?}: {}\n{said}", done.status);
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// The wheel alone, built and installed without a network, in an environment that knows nothing of
+/// this repository: by another interpreter than the one of the tests above, where there is one. The
+/// guide's examples run there, and a program of several processes that was written from the guide.
 #[test]
-#[ignore = "test-all: setuptools comes from PyPI"]
 fn a_wheel_is_all_that_a_program_needs() {
+    let tools = ran(Command::new(python()).args(["-c", "import setuptools, wheel, ensurepip"]));
+    if !tools.status.success() {
+        println!("skipped: python3-setuptools, python3-wheel or python3-venv is not installed");
+        return;
+    }
     let place = place();
     installed(place.path());
     let at = |name: &str| place.path().join(name);
-    let done = |command: &mut Command| {
-        let done = ran(command);
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{command:?}: {}\n{said}", done.status);
-        String::from_utf8_lossy(&done.stdout).into_owned()
-    };
     let mut build = Command::new(root().join("scripts/build-wheel.sh"));
     build.arg(at("wheel")).env("LIBRARY", at("lib/libginnel.so.0"));
-    let wheel = done(&mut build).trim().to_owned();
+    let wheel = done(build.env("OFFLINE", "1").env("PYTHON", python())).trim().to_owned();
     assert!(wheel.contains("-py3-none-linux_"), "{wheel}");
     done(Command::new("python3").args(["-m", "venv"]).arg(at("venv")));
     let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", &wheel];
     done(Command::new(at("venv/bin/python")).args(pip));
-    let carried = |program: &Path| {
+    let carried = |directory: &str, program: &Path| {
         let mut command = Command::new(at("venv/bin/python"));
         command.args(["-W", "error"]).arg(program).current_dir("/");
         for name in ["PYTHONPATH", "GINNEL_LIBRARY", "GINNEL_SEGMENT", "LD_LIBRARY_PATH"] {
             command.env_remove(name);
         }
-        command.env("GINNEL_DIR", at("own"));
+        command.env("GINNEL_DIR", at(directory));
         done(&mut command)
     };
-    carried(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/objects.py"));
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python");
+    carried("own", &programs.join("objects.py"));
+    for program in examples(place.path(), false) {
+        carried("guide", &program);
+    }
+    let said = carried("newcomer", &programs.join("newcomer.py"));
+    assert!(said.starts_with("50 images, 30"), "{said}");
     let program = at("typed.py");
     let text = "import ginnel, os\nat = os.path.dirname(ginnel.__file__)\n\
                 print(sorted(name for name in os.listdir(at) if name[0] != '_'))\n";
     std::fs::write(&program, text).expect("written");
-    assert_eq!(carried(&program), "['libginnel.so.0', 'py.typed']\n");
+    assert_eq!(carried("own", &program), "['libginnel.so.0', 'py.typed']\n");
 }

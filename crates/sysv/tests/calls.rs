@@ -119,6 +119,12 @@ fn garbage_crashes_nobody() {
     holds("hostile.c", &[]);
 }
 
+/// One word after the other, with values that were chosen to lead elsewhere.
+#[test]
+fn chosen_words_crash_nobody() {
+    holds("attacked.c", &[]);
+}
+
 /// In containers, as far as these are namespaces: each sees neither the other's processes nor its
 /// System V objects, and both have the segment. One is killed with something to undo.
 #[test]
