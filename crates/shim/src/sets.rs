@@ -46,7 +46,8 @@ pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, edge, emptied, filled};
 pub use process::{
-    forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag,
+    forget_parent, forget_slots, lock_all, moved, rejoined, retire_waiters, tag_again, unlock_all,
+    untag,
 };
 pub use shared::recover;
 pub use still::wait_still;
@@ -123,6 +124,8 @@ struct Inner {
     waiter_tried: bool,
     /// It had a waiter, in a segment that was left.
     waiter_lost: bool,
+    /// See [`Self::rung_elsewhere`]: since when, and how often since then.
+    elsewhere: (u64, u32),
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
     looked: u64,

@@ -153,7 +153,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
         if !known && !limit.is_still(endpoint)
             || endpoint.readable()
             || waiter.any()
-            || !waiter.is_current()
+            || !waiter.is_fit()
         {
             break Woken::Again;
         }
@@ -362,7 +362,7 @@ fn asleep(
 ) -> Woken {
     if !endpoint.tx_in_ring()
         || endpoint.writable()
-        || waiter.is_some_and(|waiter| !waiter.is_current())
+        || waiter.is_some_and(|waiter| !waiter.is_fit())
     {
         return Woken::Again;
     }

@@ -311,7 +311,7 @@ unsafe fn sleep(
     if let Some(waiter) = &waiter {
         waiter.sleeping();
         lines.iter().for_each(pool::Line::sleeping);
-        quiet &= waiter.is_current();
+        quiet &= waiter.is_fit();
         let beside = core::iter::once(waiter.fifo()).chain(lines.iter().map(pool::Line::fd));
         asked.extend(beside.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
     }
