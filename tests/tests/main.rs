@@ -20,6 +20,7 @@ mod memory;
 mod mpi;
 mod mpi4py;
 mod musl;
+mod numbers;
 mod objects;
 mod packages;
 mod path;

@@ -1,12 +1,16 @@
 //! `make packages`, and what the packages do in clean roots of Debian: installed, used, upgraded
 //! with connections open, removed, purged.
 
+mod built;
+mod compiled;
+
+use built::both;
+pub use built::portable;
 use ginnel_tests::host::Host;
-use ginnel_tests::{build, debian, permit, skip};
+use ginnel_tests::{debian, permit};
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 /// What an administrator has before: a system, and programs to accelerate.
@@ -19,118 +23,6 @@ const BASE: [&str; 7] = [
     "python3-minimal",
     "iproute2",
 ];
-
-/// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot
-/// be.
-pub fn portable() -> Option<PathBuf> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let source = build::tests_dir().parent().expect("it lies in the source tree");
-    let portable = build::release_dir().with_file_name("portable");
-    let list = std::fs::read_to_string(source.join("packaging/files"))
-        .expect("the list of what is installed");
-    let built = list
-        .lines()
-        .filter(|line| line.starts_with("ginnel-"))
-        .filter_map(|line| line.split_whitespace().nth(1));
-    if !built.map(|name| portable.join(name)).all(|file| file.exists()) {
-        let built = Command::new("timeout")
-            .args(["3000", "scripts/portable.sh"])
-            .current_dir(source)
-            .output()
-            .expect("it starts");
-        if !built.status.success() {
-            skip("the portable build", &String::from_utf8_lossy(&built.stderr));
-            return None;
-        }
-    }
-    Some(portable)
-}
-
-/// The packages with this revision; `None`, after saying so, where they cannot be built.
-fn packages(revision: &str) -> Option<PathBuf> {
-    let source = build::tests_dir().parent().expect("it lies in the source tree");
-    if Command::new("dh").arg("--version").output().is_err() {
-        skip("packages", "debhelper is not installed (scripts/install-deps.sh packages)");
-        return None;
-    }
-    let portable = portable()?;
-    let into = build::release_dir().with_file_name("test-packages").join(revision);
-    let made_of = [
-        "packaging",
-        "packaging/debian",
-        "scripts/packages.sh",
-        "scripts/install.sh",
-        "crates/capi/include",
-        "crates/cache-capi/include",
-        "crates/cache-capi/python",
-        "crates/capi/python/ginnel",
-        "driver",
-    ]
-    .map(|path| source.join(path));
-    if is_newer(&into.join("Packages"), &[&made_of[..], std::slice::from_ref(&portable)].concat()) {
-        return Some(into);
-    }
-    std::fs::create_dir_all(&into).expect("the target folder can be written");
-    let others = others(&into);
-    let mut make = Command::new("timeout");
-    make.args(["1800", "scripts/packages.sh"])
-        .env("BUILT", &portable)
-        .env("INTO", &into)
-        .env("REVISION", revision);
-    let output = make.current_dir(source).output().expect("it starts");
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(output.status.success(), "{said}");
-    assert!(
-        others.iter().all(|file| file.exists()),
-        "what was there before is not the script's to remove"
-    );
-    Some(into)
-}
-
-/// What somebody else has in the directory: a package, and a file in a folder of any name.
-fn others(into: &Path) -> [PathBuf; 2] {
-    let [package, notes] = ["elsewhere_1_all.deb", "work/notes"].map(|name| into.join(name));
-    let tree = tempfile::tempdir().expect("a directory");
-    let control = tree.path().join("DEBIAN/control");
-    for file in [&control, &notes] {
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-    }
-    std::fs::write(&notes, "mine").expect("written");
-    std::fs::write(
-        &control,
-        "Package: elsewhere\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n",
-    )
-    .expect("written");
-    let built = Command::new("dpkg-deb")
-        .arg("--build")
-        .args([tree.path(), &package])
-        .stdout(Stdio::null())
-        .status();
-    assert!(built.is_ok_and(|status| status.success()));
-    [package, notes]
-}
-
-/// Is the file newer than these files, and all files in these folders?
-fn is_newer(file: &Path, places: &[PathBuf]) -> bool {
-    let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
-    let Some(made) = time(file) else { return false };
-    let inside = |place: &PathBuf| {
-        std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path())
-    };
-    let files = places.iter().flat_map(|place| inside(place).chain([place.clone()]));
-    files.filter(|path| path.is_file()).filter_map(|path| time(&path)).all(|changed| changed < made)
-}
-
-/// Both revisions, made once.
-fn both() -> Option<&'static [PathBuf; 2]> {
-    static BOTH: OnceLock<Option<[PathBuf; 2]>> = OnceLock::new();
-    BOTH.get_or_init(|| Some([packages("1")?, packages("2")?])).as_ref()
-}
 
 /// All files of the system's that packages and their scripts could leave behind, but for what apt
 /// and dpkg, the users' list and the journal keep.
@@ -342,118 +234,6 @@ fn the_packages_live_and_go_in_debian_12() {
 #[ignore = "test-all: makes packages, and a root of Debian 13"]
 fn the_packages_live_and_go_in_debian_13() {
     lives_in("trixie");
-}
-
-/// Programs in C, compiled with what the headers' package has, and run with what the libraries'
-/// have; and one in Python.
-fn compiled_in(suite: &str) {
-    let _permit = permit::cpu(1);
-    let Some([one, _]) = both() else { return };
-    let what = format!("programs in C in {suite}");
-    let packages = ["systemd", "systemd-sysv", "dbus", "gcc", "libc6-dev", "pkgconf", "python3"];
-    let Some(root) = debian::root(&format!("{suite}-cc"), suite, &packages, &what) else { return };
-    let Some(host) =
-        Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")])
-    else {
-        return;
-    };
-    let before = host.said(FILES);
-    let crates = build::tests_dir().parent().expect("it lies in the source tree").join("crates");
-    for source in [
-        "capi/tests/programs/objects.c",
-        "capi/tests/python/objects.py",
-        "cache-capi/tests/client.c",
-        "cache-capi/tests/client.py",
-    ] {
-        let source = crates.join(source);
-        let to = Path::new("/tmp").join(source.file_name().expect("a file")).display().to_string();
-        std::fs::copy(source, host.path(&to)).expect("copied");
-    }
-    host.must(
-        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb python3-ginnel_*.deb python3-ginnel-cache_*.deb ginnel-cache_*.deb",
-    );
-    host.must("cd /tmp && cc -std=c11 -D_GNU_SOURCE -Wall -Werror objects.c $(pkg-config --cflags --libs ginnel) -o objects");
-    host.must("cd /tmp && cc -std=c11 -Wall -Werror client.c $(pkg-config --cflags --libs ginnel-cache) -o client");
-    // What was compiled needs the libraries alone, by the names that stay from version to version.
-    host.must("dpkg --remove libginnel-dev");
-    assert!(
-        host.said("ldd /tmp/objects").contains("libginnel.so.0 => /lib/")
-            && host.said("ldd /tmp/client").contains("libginnel_cache_client.so.0 => /lib/")
-    );
-    host.must("/tmp/objects");
-    host.must("python3 -B /tmp/objects.py");
-    host.must("systemd-run --quiet ginnel-cache -u root -s /tmp/cache.sock && for _ in $(seq 100); do test -S /tmp/cache.sock && break; sleep 0.05; done");
-    assert_eq!(host.said("/tmp/client /tmp/cache.sock").trim(), "direct 3 asked 2");
-    assert_eq!(host.said("python3 /tmp/client.py /tmp/cache.sock").trim(), "direct 2 asked 4");
-    host.must("systemctl list-units --plain --no-legend 'run-*.service' | cut -d ' ' -f 1 | xargs systemctl stop; rm -rf /dev/shm/ginnel-*");
-    host.must("dpkg --purge libginnel-dev libginnel0 python3-ginnel python3-ginnel-cache libginnel-cache-client0 ginnel-cache");
-    let lines =
-        |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
-    let (before, after) = (lines(&before), lines(&host.said(FILES)));
-    assert_eq!(after.difference(&before).collect::<Vec<_>>(), [""; 0], "left behind");
-}
-
-#[test]
-#[ignore = "test-all: makes packages, and a root of Debian 12 with a compiler"]
-fn programs_in_c_are_compiled_and_run_in_debian_12() {
-    compiled_in("bookworm");
-}
-
-#[test]
-#[ignore = "test-all: makes packages, and a root of Debian 13 with a compiler"]
-fn programs_in_c_are_compiled_and_run_in_debian_13() {
-    compiled_in("trixie");
-}
-
-/// The driver's package, beside the headers of a release's kernel: DKMS builds it as it is
-/// installed, and takes it away with it.
-fn driver_in(suite: &str) {
-    let _permit = permit::cpu(2);
-    let Some([one, _]) = both() else { return };
-    let what = format!("the driver's package in {suite}");
-    let packages = [
-        "systemd",
-        "systemd-sysv",
-        "dbus",
-        "dkms",
-        "kmod",
-        "gcc",
-        "make",
-        "linux-headers-cloud-amd64",
-    ];
-    let Some(root) = debian::root(&format!("{suite}-headers"), suite, &packages, &what) else {
-        return;
-    };
-    let Some(host) =
-        Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")])
-    else {
-        return;
-    };
-    let kernel = host.said("basename /lib/modules/*-cloud-amd64").trim().to_owned();
-    let said =
-        host.sh_within("dpkg --install /packages/1/ginnel-dkms_*.deb", Duration::from_secs(300));
-    assert_eq!(said.code, 0, "{said}");
-    // DKMS builds for the kernel that runs, which is not this release's; it is told which.
-    let built = host.sh_within(
-        &format!("dkms autoinstall -k {kernel} && dkms status"),
-        Duration::from_secs(300),
-    );
-    assert!(built.out.contains(&format!("{kernel}, x86_64: installed")), "{built}");
-    host.must(&format!("modinfo -k {kernel} ginnel && test -e /usr/lib/udev/rules.d/60-ginnel.rules && getent group ginnel"));
-    host.must("dpkg --purge ginnel-dkms");
-    host.must(&format!("! modinfo -k {kernel} ginnel 2>/dev/null && ! ls -d /usr/src/ginnel-* /var/lib/dkms/ginnel 2>/dev/null"));
-}
-
-#[test]
-#[ignore = "test-all: fetches the headers of Debian 12's kernel"]
-fn the_driver_is_built_for_debian_12() {
-    driver_in("bookworm");
-}
-
-#[test]
-#[ignore = "test-all: fetches the headers of Debian 13's kernel"]
-fn the_driver_is_built_for_debian_13() {
-    driver_in("trixie");
 }
 
 /// apt installs from the directory as from any repository.

@@ -8,7 +8,7 @@ use crate::wake::directory::{SOCKET, lock_member, open_wake_directory, wake_dire
 use crate::wake::fifo::Cache;
 use crate::wake::line::{Lines, OfPair};
 use crate::wake::open_device;
-use crate::wake::relay::Bells;
+use crate::wake::relay::{Bells, replaced};
 use ginnel_region::{Error, Segment, device, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -188,6 +188,17 @@ impl Joined {
     #[must_use]
     pub fn rings_nobody(&self) -> bool {
         self.peers.is_free()
+    }
+
+    /// The number `from` is about to be the program's (`dup2`): what this process has by it here it
+    /// has by its copy `to` from now on. False: it has nothing by it. (Waiters know their own
+    /// numbers: [`crate::Waiter::moved`].)
+    pub fn moved(&self, from: i32, to: i32) -> bool {
+        [&self.wake_dir, &self.device, &self.lock_fd]
+            .into_iter()
+            .any(|place| replaced(place, from, to))
+            || self.bells.as_ref().is_some_and(|bells| bells.moved(from, to))
+            || self.peers.moved(from, to)
     }
 
     /// Page of the service thread's waiter, 0 where there is none.

@@ -109,7 +109,7 @@ impl Waiter {
             return Ok(waiter);
         }
         if let Some(bells) = relay.filter(|_| entered) {
-            bells.leave(waiter.page, waiter.fifo);
+            bells.leave(waiter.page);
         }
         node.disown(fd);
         give_up(Error::Full)
@@ -157,10 +157,24 @@ impl Waiter {
 
     /// The same, where it was made in a segment that this process may have left by now.
     pub fn retire_in(self, node: &Node, joined: &Joined) {
-        if let Some(bells) = &joined.bells {
-            bells.leave(self.page, self.fifo);
-        }
+        self.leave_relay(joined);
         node.disown(self.fifo);
+        self.give_page_back(joined);
+    }
+
+    /// The same, where the number of its FIFO is the program's by now (`dup2`).
+    pub fn lose_in(self, joined: &Joined) {
+        self.leave_relay(joined);
+        self.give_page_back(joined);
+    }
+
+    fn leave_relay(self, joined: &Joined) {
+        if let Some(bells) = &joined.bells {
+            bells.leave(self.page);
+        }
+    }
+
+    fn give_page_back(self, joined: &Joined) {
         if let Some(head) =
             page::head_of(&joined.segment, self.page).and_then(|head| joined.segment.take(head))
         {
@@ -172,6 +186,12 @@ impl Waiter {
     #[must_use]
     pub fn fifo(self) -> i32 {
         self.fifo
+    }
+
+    /// The same waiter, where its FIFO is `from`, which is the copy `to` from now on.
+    #[must_use]
+    pub fn moved(self, from: i32, to: i32) -> Option<Self> {
+        (self.fifo == from).then_some(Self { fifo: to, ..self })
     }
 
     /// Its page.

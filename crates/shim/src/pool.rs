@@ -1,6 +1,7 @@
 //! The waiters that sleeping calls borrow, each for one sleep, and the lines that they take beside
 //! them for connections in the memory of pairs.
 
+use crate::fds::{self, Entry};
 use crate::runtime;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -100,6 +101,17 @@ impl Borrowed {
             && self.attachment.node.standing() != Standing::Away
     }
 
+    /// May a thread sleep on it: is it current, and has the program not given the number of its
+    /// FIFO to something else (`dup2`)? To be asked before each sleep.
+    #[must_use]
+    pub fn is_fit(&self) -> bool {
+        self.is_current() && self.is_ours()
+    }
+
+    fn is_ours(&self) -> bool {
+        fds::get(self.waiter.fifo()) == Entry::Own
+    }
+
     /// Takes a line for connections of `pair`. `None`: tokens wake there.
     #[must_use]
     pub fn take_line(&self, pair: &'static Joined) -> Option<Line> {
@@ -127,9 +139,10 @@ impl Borrowed {
         if let Some(own) = &self.line {
             own.awake(line, news);
         }
-        let told = fifo != 0;
-        self.waiter.awake(&self.joined.segment, told);
-        if told {
+        let (told, ours) = (fifo != 0, self.is_ours());
+        // What the program has by that number is not to be read.
+        self.waiter.awake(&self.joined.segment, told || !ours);
+        if told && ours {
             self.full.set(true);
         }
         self.waiter.take(&self.joined.segment, |_| {});
@@ -166,8 +179,11 @@ impl Borrowed {
 
     /// Into the pool with it.
     fn free(&self) {
-        if !self.is_current() {
-            return self.waiter.abandon(&self.attachment.node);
+        match (self.is_current(), self.is_ours()) {
+            (true, true) => {}
+            (true, false) => return self.waiter.lose_in(self.joined),
+            (false, true) => return self.waiter.abandon(&self.attachment.node),
+            (false, false) => return,
         }
         let word = self.word() | if self.full.get() { FULL } else { 0 };
         if !POOL.iter().any(|place| {
@@ -300,8 +316,12 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
         Some(word) => from_word(word),
         None => Waiter::new_in(&attachment.node, joined).ok()?,
     };
-    if waiter.fifo().unsigned_abs() > DESCRIPTOR as u32 {
-        waiter.retire_in(&attachment.node, joined);
+    if waiter.fifo().unsigned_abs() > DESCRIPTOR as u32 || fds::get(waiter.fifo()) != Entry::Own {
+        // A pooled one's number was taken by the program, and there was none to move it to.
+        match pooled {
+            Some(_) => waiter.lose_in(joined),
+            None => waiter.retire_in(&attachment.node, joined),
+        }
         return None;
     }
     let borrowed = ManuallyDrop::new(Borrowed {
@@ -338,6 +358,17 @@ pub fn borrow_for(endpoint: Endpoint<'static>) -> Option<Borrowed> {
 
 fn from_word(word: u64) -> Waiter {
     Waiter::from_parts(((word & !FULL) >> 32) as u32, (word & DESCRIPTOR) as i32)
+}
+
+/// The number `from` is about to be the program's: a free waiter that has it has the copy `to` from
+/// now on. False: none has it.
+pub fn moved(from: i32, to: i32) -> bool {
+    let (own, copy) = (u64::from(from.unsigned_abs()), u64::from(to.unsigned_abs()));
+    let put = |word: u64| {
+        let is_its = word != 0 && word & DESCRIPTOR == own && copy <= DESCRIPTOR;
+        is_its.then_some(word & !DESCRIPTOR | copy)
+    };
+    POOL.iter().any(|place| place.fetch_update(Ordering::AcqRel, Ordering::Relaxed, put).is_ok())
 }
 
 /// Before the segment is left: gives the free waiters back.

@@ -17,7 +17,7 @@ pub use broker::want;
 pub use guard::{own_slots, unless_serving, with_endpoint};
 pub use left::pass_on;
 pub use membership::{admit, retire_waiters};
-pub use start::{attend_absence, close_down, heap, is_missing, pause, resume};
+pub use start::{attend_absence, close_down, heap, is_missing, moved, pause, resume};
 pub use still::{not_executed, stand_still};
 
 use crate::bell::{BELL, RUNNING, WATCHED, is_watched, ring};
@@ -286,6 +286,8 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     };
     work();
     let events = events.get(..got.unwrap_or(0)).unwrap_or_default();
+    // Asked for once more: its FIFO may have another number by now.
+    let waiter = waiter.and_then(|_| self::waiter(attachment));
     if let Some(waiter) = waiter {
         waiter.awake(
             &attachment.node.joined().segment,

@@ -49,7 +49,8 @@ use local::{LOCAL, local_bits, local_of};
 pub use local::{fresh, registered};
 pub use news::{catch_up, edge, emptied};
 pub use process::{
-    forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag,
+    forget_parent, forget_slots, lock_all, moved, rejoined, retire_waiters, tag_again, unlock_all,
+    untag,
 };
 pub use room::{filled, waits_for_room};
 pub use shared::{look_before_close, recover};
@@ -114,6 +115,8 @@ struct Inner {
     waiter_tried: bool,
     /// It had a waiter, in a segment that was left.
     waiter_lost: bool,
+    /// See [`Self::rung_elsewhere`]: since when, and how often since then.
+    elsewhere: (u64, u32),
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
     looked: u64,

@@ -155,7 +155,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
         if !known && !limit.is_still(endpoint)
             || endpoint.readable()
             || waiter.any()
-            || !waiter.is_current()
+            || !waiter.is_fit()
         {
             break Woken::Again;
         }

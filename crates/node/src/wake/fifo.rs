@@ -75,6 +75,18 @@ impl Cache {
         });
     }
 
+    /// See [`crate::joined::Joined::moved`].
+    pub(crate) fn moved(&self, from: i32, to: i32) -> bool {
+        let put = || {
+            // SAFETY: under the lock.
+            let (entries, _) = unsafe { &mut *self.entries.get() };
+            let known = entries.iter_mut().find(|(_, fd)| *fd == from);
+            known.map(|(_, fd)| *fd = to).is_some()
+        };
+        // Where the lock was left behind, nothing that is open here is used any more.
+        self.lock.with(put).unwrap_or(false)
+    }
+
     /// Writes into the FIFO of this number, in the directory `dir`.
     pub(crate) fn write(&self, dir: i32, id: u64) -> sys::Result<()> {
         // A thread that left its work here by `siglongjmp` never gives the lock back.
@@ -145,6 +157,7 @@ pub(crate) fn open(dir: i32, id: u64) -> sys::Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ginnel_region::sys::Fd;
 
     /// Whoever owns the directory of FIFOs puts a link to a file of this user's in a FIFO's place.
     #[test]
@@ -166,6 +179,38 @@ mod tests {
         sys::mkfifoat(dir.as_raw_fd(), &name(3), 0o600).expect("made");
         sys::close(open_own(dir.as_raw_fd(), 3, 0o660).expect("its own"));
         assert_eq!(std::fs::metadata(named(3)).expect("there").permissions().mode() & 0o777, 0o660);
+    }
+
+    /// The program's descriptor of that number gets nothing; the FIFO is rung by its other one.
+    #[test]
+    fn a_number_that_the_program_takes_is_no_fifos() {
+        use std::io::Read;
+        use std::os::fd::AsRawFd;
+        use std::os::unix::net::UnixStream;
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = std::fs::File::open(place.path()).expect("there");
+        sys::mkfifoat(dir.as_raw_fd(), &name(7), 0o600).expect("made");
+        let sleeper = Fd(open(dir.as_raw_fd(), 7).expect("there"));
+        let cache = Cache::new(|_, _| {});
+        cache.write(dir.as_raw_fd(), 7).expect("there");
+        // SAFETY: under no lock that anybody else would want.
+        let entries = unsafe { &(*cache.entries.get()).0 };
+        let number = entries.iter().find(|(id, _)| *id == 7).expect("kept").1;
+        empty(sleeper.0);
+
+        let copy = sys::fcntl(number, libc::F_DUPFD_CLOEXEC, 3).expect("a number");
+        let copy = i32::try_from(copy).expect("a number");
+        assert!(!cache.moved(number + 1000, copy) && cache.moved(number, copy));
+        let (mine, mut beside) = UnixStream::pair().expect("sockets");
+        // SAFETY: both are open.
+        assert_eq!(unsafe { libc::dup2(mine.as_raw_fd(), number) }, number);
+        cache.write(dir.as_raw_fd(), 7).expect("there");
+        assert_eq!(sys::poll(sleeper.0, libc::POLLIN, 0), libc::POLLIN, "it is rung");
+        beside.set_nonblocking(true).expect("a flag");
+        assert!(beside.read(&mut [0]).is_err(), "nothing came, and it is open");
+        cache.close();
+        assert!(beside.read(&mut [0]).is_err(), "it is not closed either");
+        sys::close(number);
     }
 
     /// A peer that writes as fast as it is read, for ever: what is emptied here never runs out.

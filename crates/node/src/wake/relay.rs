@@ -149,18 +149,35 @@ impl Bells {
         place.is_some()
     }
 
-    /// A waiter's FIFO is about to be closed.
-    pub(crate) fn leave(&self, page: u32, fifo: i32) {
-        let word = word(page, fifo);
-        if let Some(place) =
-            self.waiters.iter().find(|place| place.load(Ordering::Relaxed) & !BUSY == word)
-        {
-            // The service thread, whose signals are blocked, is at it for one system call at most.
-            while place.compare_exchange_weak(word, 0, Ordering::AcqRel, Ordering::Relaxed).is_err()
-            {
+    /// The FIFO of the waiter with this page is about to be closed.
+    pub(crate) fn leave(&self, page: u32) {
+        self.exchange(|word| (word >> 32) as u32 == page, |_| 0);
+    }
+
+    /// See [`crate::joined::Joined::moved`].
+    pub(crate) fn moved(&self, from: i32, to: i32) -> bool {
+        self.descriptors().any(|place| replaced(place, from, to))
+            || self.exchange(|own| own as u32 as i32 == from, |own| word((own >> 32) as u32, to))
+    }
+
+    /// Puts another word in the place of a waiter's. False: there is no such waiter.
+    fn exchange(&self, which: impl Fn(u64) -> bool, other: impl Fn(u64) -> u64) -> bool {
+        let exchange = |place: &AtomicU64| {
+            loop {
+                let own = place.load(Ordering::Relaxed) & !BUSY;
+                if own == 0 || !which(own) {
+                    return false;
+                }
+                let put =
+                    place.compare_exchange(own, other(own), Ordering::AcqRel, Ordering::Relaxed);
+                if put.is_ok() {
+                    return true;
+                }
+                // The service thread, whose signals are blocked, is at it for one system call.
                 std::hint::spin_loop();
             }
-        }
+        };
+        self.waiters.iter().take(self.used.load(Ordering::Acquire)).any(exchange)
     }
 
     /// In a fork child: the waiters are the parent's.
@@ -235,6 +252,11 @@ impl Bells {
         }
         true
     }
+}
+
+/// Puts the number `to` in place of `from`. False: it was another.
+pub(crate) fn replaced(place: &AtomicI32, from: i32, to: i32) -> bool {
+    place.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 impl Drop for Bells {

@@ -2,10 +2,10 @@
 use super::Outcome;
 use crate::adopt::{self, Ended};
 use crate::fds::{self, Entry};
-use crate::{next, options, runtime, service, sets, wait};
+use crate::{next, options, pool, runtime, service, sets, wait};
 use ginnel_region::sys;
-use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Stage, flag};
+use ginnel_tcp::{Attachment, Endpoint};
 use libc::c_int;
 
 /// What a new descriptor is.
@@ -243,11 +243,29 @@ pub fn replacing(new: c_int) {
         }
         Entry::Own => {
             if let Some(attachment) = runtime::attachment() {
-                attachment.pairs.all().for_each(|pair| pair.joined.lines.replaced(new));
+                make_room(attachment, new);
             }
             fds::set(new, Entry::Unknown);
         }
         Entry::Uring | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
+    }
+}
+
+/// The program gives a number of the shim's own to something else, as any program may: what the shim
+/// has by it, it has by another one from here on. A line is given up. (So is a waiter that another
+/// thread sleeps on: [`crate::pool::Borrowed::is_fit`].)
+fn make_room(attachment: &Attachment, number: c_int) {
+    attachment.pairs.all().for_each(|pair| pair.joined.lines.replaced(number));
+    let copied = |lowest: c_int| sys::fcntl(number, libc::F_DUPFD_CLOEXEC, lowest as usize);
+    // Far from those that programs take, where there is room.
+    let Ok(copy) = copied(number + 1).or_else(|_| copied(number / 2)) else { return };
+    let to = c_int::try_from(copy).unwrap_or(-1);
+    attachment.node.own(to);
+    let joined = attachment.node.joined().moved(number, to);
+    // A waiter may be known to a segment's relay, and has its own holder besides.
+    let held = service::moved(number, to) || pool::moved(number, to) || sets::moved(number, to);
+    if !joined && !held {
+        attachment.node.disown(to);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::host::listen;
 use super::{BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, broker, control, run};
 use crate::bell::{BELL, RUNNING, WATCHED, ring};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use ginnel_node::processes::ProcessFlags;
 use ginnel_node::waiter::Waiter;
 use ginnel_region::sys;
@@ -190,6 +190,15 @@ pub fn close_down(attachment: &Attachment) {
     }
     PAUSED.store(false, Ordering::Release);
     PAUSES.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// The number `from` is about to be the program's: what the thread has by it, it has by the copy
+/// `to` from now on. False: it has nothing by it.
+pub fn moved(from: i32, to: i32) -> bool {
+    let put = |place: &AtomicI32| {
+        place.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    [&EPOLL, &BELL, &FIFO, &broker::SOCKET].into_iter().any(put)
 }
 
 pub(super) fn waiter(attachment: &Attachment) -> Option<Waiter> {

@@ -124,6 +124,19 @@ impl Inner {
         }
     }
 
+    /// The kernel told of a FIFO of another process's, which has the set too and has not read it.
+    /// For how long to look away then, ms: whoever rings it, a stranger maybe, would keep this
+    /// process busy for as long as the other one looks elsewhere.
+    pub(super) fn rung_elsewhere(&mut self) -> i32 {
+        const SPAN: u64 = 50_000_000;
+        const AT_ONCE: u32 = 16;
+        let now = sys::monotonic_ns();
+        let (since, often) = self.elsewhere;
+        let often = if now.wrapping_sub(since) < SPAN { often + 1 } else { 0 };
+        self.elsewhere = (if often == 0 { now } else { since }, often);
+        i32::from(often > AT_ONCE)
+    }
+
     /// Reads what rang.
     pub(super) fn read_fifo(&mut self) {
         if core::mem::take(&mut self.full)

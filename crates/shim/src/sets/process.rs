@@ -79,6 +79,19 @@ pub fn forget_parent() {
     }
 }
 
+/// The number `from` is about to be the program's: a set's waiter that has it has the copy `to` from
+/// now on. False: none has it. (The kernel's set knows the open file, which stays.)
+pub fn moved(from: c_int, to: c_int) -> bool {
+    let put = |set: &Set| {
+        set.with(|inner| {
+            let moved = inner.waiter.and_then(|waiter| waiter.moved(from, to));
+            inner.waiter = moved.or(inner.waiter);
+            moved.is_some()
+        })
+    };
+    all_sets().any(put)
+}
+
 /// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel
 /// alone from now on, as its connections are on TCP.
 pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {

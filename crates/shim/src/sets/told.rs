@@ -7,6 +7,7 @@ use super::{Inner, Set, doors, fifo_tag, inside, is_tag, kernel_control, order, 
 use crate::fds;
 use crate::{quiet, runtime};
 use core::sync::atomic::Ordering;
+use ginnel_region::sys;
 use ginnel_tcp::ledger::Stage;
 use judge::judge;
 use libc::{c_int, epoll_event};
@@ -59,10 +60,14 @@ pub(super) fn truth(
 fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
     if data == fifo_tag() {
-        let waiter = set.inner.with(|inner| {
+        let (waiter, away) = set.inner.with(|inner| {
             inner.rung(set);
-            inner.waiter
+            let is_elsewhere = inner.waiter.is_none() && set.shared.load(Ordering::Relaxed);
+            (inner.waiter, if is_elsewhere { inner.rung_elsewhere() } else { 0 })
         });
+        if away > 0 {
+            sys::sleep_ms(away);
+        }
         if let Some(waiter) = waiter.filter(|_| event.events & libc::EPOLLHUP as u32 != 0) {
             // The device is gone (`service::membership`): nobody rings any more, and this would
             // be ready for ever.

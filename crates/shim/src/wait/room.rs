@@ -66,7 +66,7 @@ fn asleep(
 ) -> Woken {
     if !endpoint.tx_in_ring()
         || endpoint.writable()
-        || waiter.is_some_and(|waiter| !waiter.is_current())
+        || waiter.is_some_and(|waiter| !waiter.is_fit())
     {
         return Woken::Again;
     }

@@ -39,7 +39,7 @@ pub(super) unsafe fn sleep(
     if let Some(waiter) = &waiter {
         waiter.sleeping();
         armed.lines.iter().for_each(pool::Line::sleeping);
-        armed.quiet &= waiter.is_current();
+        armed.quiet &= waiter.is_fit();
         let beside = core::iter::once(waiter.fifo()).chain(armed.lines.iter().map(pool::Line::fd));
         asked.extend(beside.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }));
     }
