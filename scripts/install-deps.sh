@@ -27,7 +27,10 @@ packing=(rpm=rpmbuild debhelper=dh dh-dkms=dh_dkms dpkg-dev=dpkg-buildpackage li
 suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
         default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
         dnsperf=dnsperf nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node
-        redis-server=redis-server tcl=tclsh python3-venv=)
+        redis-server=redis-server tcl=tclsh python3-venv=
+        apache2=apache2 apache2-utils=ab php-fpm= squid=squid pgbouncer=pgbouncer rsync=rsync
+        bind9=named bind9-dnsutils=dig unbound=unbound dnsmasq-base=dnsmasq
+        samba=smbd smbclient=smbclient proftpd-core=proftpd lftp=lftp openssl=openssl)
 mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
 ycsb=(memcached=memcached default-jdk-headless=javac maven=mvn)
 # Not in every release: without them the tests that need them say that they were skipped.
@@ -192,12 +195,17 @@ for package in "${install[@]}"; do
     case $package in
         nginx-light) service=nginx ;;
         redis-server|memcached|etcd-server|postgresql|haproxy) service=${package/etcd-server/etcd} ;;
+        apache2|squid|pgbouncer|unbound|rsync) service=$package ;;
+        php-fpm) service=$(cd /etc/php && echo */fpm | sed 's|\([^ ]*\)/fpm|php\1-fpm|g') ;;
+        bind9) service=named ;;
+        samba) service="smbd nmbd samba-ad-dc" ;;
+        proftpd-core) service=proftpd ;;
         mariadb-server) service=mariadb ;;
         openssh-server) service="ssh ssh.socket" ;;
         *) continue ;;
     esac
     if command -v systemctl >/dev/null; then
-        # shellcheck disable=SC2086 # one or two names
+        # shellcheck disable=SC2086 # one name or several
         systemctl --quiet disable $service </dev/null >/dev/null 2>&1 ||
             echo "could not disable the service $service; it may start at the next boot" >&2
     fi
