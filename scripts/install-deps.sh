@@ -31,6 +31,10 @@ suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golan
         apache2=apache2 apache2-utils=ab php-fpm= squid=squid pgbouncer=pgbouncer rsync=rsync
         bind9=named bind9-dnsutils=dig unbound=unbound dnsmasq-base=dnsmasq
         samba=smbd smbclient=smbclient proftpd-core=proftpd lftp=lftp openssl=openssl)
+# Servers of tests/servers: without them their scripts say that they were skipped.
+more_servers=(mosquitto=mosquitto mosquitto-clients=mosquitto_pub python3-paho-mqtt= rabbitmq-server=/usr/lib/rabbitmq amqp-tools=amqp-publish
+              python3-pika= python3-zmq= nbdkit=nbdkit libnbd-bin=nbdcopy nbd-server=nbd-server qemu-utils=qemu-nbd erlang-base=erl
+              zookeeper=/usr/share/java/zookeeper.jar python3-kazoo= qemu-system-x86=qemu-system-x86_64)
 mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
 ycsb=(memcached=memcached default-jdk-headless=javac maven=mvn)
 # Not in every release: without them the tests that need them say that they were skipped.
@@ -53,7 +57,7 @@ case $group in
         optional=(openvswitch-switch-dpdk=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk) ;;
     conformance)
         wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
-        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
+        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite= "${more_servers[@]}") ;;
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell python3-numpy=
