@@ -76,8 +76,8 @@ pub fn source(project: &Project, base: &Path, package: &str) -> Result<PathBuf> 
     let dir = base.join(project.name);
     let found = fetch::said(&mut go(&dir, &["list", "-f", "{{.Module.Dir}}\n{{.Dir}}", package]))?;
     let (module, at) = found.trim().split_once('\n').context("go list names two folders")?;
-    let name = Path::new(module).file_name().context("a module has a folder")?;
-    let to = base.join("sources").join(project.name).join(name);
+    // The last part alone is that of several: v3@v3.7.3.
+    let to = base.join("sources").join(project.name).join(module.replace('/', "_"));
     fetch::once(&to, || {
         let copy = ["-r", "--no-preserve=mode", &format!("{module}/."), &to.to_string_lossy()];
         fetch::said(&mut fetch::command("cp", &copy, base))?;
