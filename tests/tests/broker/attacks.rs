@@ -269,6 +269,16 @@ fn descriptors(id: u32) -> usize {
     fs::read_dir(format!("/proc/{id}/fd")).expect("it runs").count()
 }
 
+/// What a process has of memory, KiB: its own, and what of shared memory it has touched.
+fn memory(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+    let of = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("there");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    };
+    of("RssAnon:") + of("RssShmem:")
+}
+
 impl Two {
     /// A stranger of the program `stranger`, while it attacks in this way, and the file by which it
     /// ends. The server's line was there before.
@@ -288,8 +298,11 @@ impl Two {
     }
 }
 
+/// What the server and the broker may have of memory more after all that, KiB.
+const GROWN: u64 = 8 << 10;
+
 /// Whatever the other process does with lines and pages: the server sleeps soon, serves others, and
-/// has as many descriptors afterwards as before.
+/// has as many descriptors afterwards as before, and no more memory. So has the broker.
 fn endures(served: &str) {
     let Some(two) = Two::within(4 * LIMIT, &format!("strangers and {served}"), "") else { return };
     let program = two.broker.place.dir().join("stranger");
@@ -318,18 +331,21 @@ fn endures(served: &str) {
             let maps =
                 || fs::read_to_string(format!("/proc/{}/maps", server.id())).expect("it runs");
             two.server.wait_until(LIMIT, "no pair", || !maps().contains("ginnel-pair"));
-            before = Some([server.id(), two.broker.pid()].map(descriptors));
+            before = Some([server.id(), two.broker.pid()].map(|id| (descriptors(id), memory(id))));
         }
     }
     let before = before.expect("counted");
     let is_as_before = || {
         [server.id(), two.broker.pid()]
-            .map(descriptors)
             .iter()
             .zip(before)
-            .all(|(now, before)| *now <= before)
+            .all(|(id, (open, had))| descriptors(*id) <= open && memory(*id) <= had + GROWN)
     };
-    two.server.wait_until(LIMIT, "all descriptors are closed", is_as_before);
+    two.server.wait_until(LIMIT, "all descriptors are closed, and memory is free", is_as_before);
+    println!(
+        "{served}: {before:?} before, {:?} KiB after",
+        [server.id(), two.broker.pid()].map(memory)
+    );
     two.end(server);
 }
 
