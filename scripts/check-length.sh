@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # No source file has more than 400 lines: one that is longer is two things, of which the second gets
 # a file and a name of its own. What a program wrote may be as long as it likes, if its first line
-# says so. (Functions have 60 lines at most: clippy.toml, in `make lint`.)
+# says so. (Functions: clippy.toml.)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
