@@ -16,6 +16,7 @@ mod iceoryx2;
 mod libvirt;
 mod migrate;
 mod mpi;
+mod objects;
 mod pairs;
 mod possession;
 mod rxe;

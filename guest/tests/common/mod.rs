@@ -86,6 +86,21 @@ impl Lab {
 
     /// The same, each in the segment that stands for it in `segments`, which `config` describes.
     pub fn in_segments(config: &str, segments: &[&str], driver: bool, programs: &[&str]) -> Self {
+        Self::boot_with(config, segments, driver, programs, Vec::new())
+    }
+
+    /// Boots guests with the driver and these files beside: (place, mode, content).
+    pub fn with_files(count: u16, files: Vec<(String, u32, Vec<u8>)>) -> Self {
+        Self::boot_with(SEGMENT, &vec!["t"; count.into()], true, &[], files)
+    }
+
+    fn boot_with(
+        config: &str,
+        segments: &[&str],
+        driver: bool,
+        programs: &[&str],
+        files: Vec<(String, u32, Vec<u8>)>,
+    ) -> Self {
         let kernel = Kernel::fetch().expect("a kernel");
         let directory = tempfile::tempdir().expect("a directory");
         let daemon = Daemon::start(directory.path(), config, true).expect("ginneld");
@@ -95,11 +110,14 @@ impl Lab {
             .map(|name| file(name, program(directory.path(), name)))
             .to_vec();
         compiled.push(file("lives", program_of_sysv(directory.path(), "lives")));
+        // What a machine boots from lies in its memory twice while it boots.
+        let memory = if files.is_empty() { vec![] } else { vec!["-m".into(), "768".into()] };
+        compiled.extend(files);
         let spec = |slot: u16, segment: &str| Spec {
             programs: programs.iter().map(|&name| name.to_owned()).collect(),
             netdev: Some(switch.netdev("net")),
             address: Some(format!("10.77.0.{slot}/24")),
-            options: daemon.vm_args(segment, slot).expect("options"),
+            options: [daemon.vm_args(segment, slot).expect("options"), memory.clone()].concat(),
             files: compiled.clone(),
             driver,
             ..Spec::new(&format!("guest{slot}"))
