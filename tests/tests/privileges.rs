@@ -3,7 +3,7 @@
 
 use ginnel_tests::{Stand, build, is_root, json, skip};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -315,4 +315,32 @@ fn what_others_may_write_is_not_used() {
         );
         mode(stand.dir(), 0o700);
     }
+}
+
+/// Without root a limit on processes holds: after it the library could not start its thread any
+/// more, without which it carries nothing. So it starts the thread before.
+#[test]
+fn who_lets_itself_no_more_threads_is_carried() {
+    let place = Stand::plain("no-more");
+    mode(place.dir(), 0o755);
+    let (program, shim) =
+        (place.dir().join("limits_processes"), place.dir().join("libginnel_shim.so"));
+    build::copy_program(&build::program("limits_processes"), &program);
+    build::copy_program(&build::shim(), &shim);
+    let settings = [("LD_PRELOAD", shim.to_str().expect("UTF-8"))];
+    let stand = Stand::shimmed("no-more-threads", &settings).limit(Duration::from_secs(40));
+    let command = |stand: &Stand| {
+        if !is_root() {
+            return stand.command(&program);
+        }
+        chown(stand.dir(), Some(65534), Some(65534)).expect("root may");
+        stand.command_behind(
+            &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+            &program,
+        )
+    };
+    let done = stand.run(&mut command(&stand));
+    assert!(done.success(), "{done}");
+    assert!(done.stdout.contains("Resource temporarily unavailable"), "{done}");
+    assert!(stand.report().ring_bytes() > 500_000, "{:?}", stand.report());
 }

@@ -110,6 +110,7 @@ programs! {
     large_rings
     leaves_many
     limits_memory
+    limits_processes
     linger_zero_resets
     locks_memory
     looks_beside_a_set

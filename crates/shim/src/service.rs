@@ -17,7 +17,9 @@ pub use broker::want;
 pub use guard::{own_slots, unless_serving, with_endpoint};
 pub use left::pass_on;
 pub use membership::{admit, retire_waiters};
-pub use start::{attend_absence, close_down, heap, is_missing, moved, pause, resume};
+pub use start::{
+    attend_absence, begin, close_down, gains_no_privileges, heap, is_missing, moved, pause, resume,
+};
 pub use still::{not_executed, stand_still};
 
 use crate::bell::{BELL, RUNNING, WATCHED, is_watched, ring};

@@ -6,7 +6,7 @@
 use super::bypass_process;
 use crate::alone::alone;
 use crate::identity::{self, Reach};
-use crate::{next, runtime};
+use crate::{next, runtime, service};
 use ginnel_region::sys;
 use libc::{c_char, c_int, c_ulong, c_void, gid_t, size_t, uid_t};
 use syscalls::Sysno;
@@ -47,7 +47,9 @@ pub(super) fn changes_rights(option: c_int, second: c_ulong) -> bool {
     };
     match option {
         libc::PR_CAPBSET_DROP => ask(libc::PR_CAPBSET_READ, second) == Ok(1),
-        libc::PR_SET_NO_NEW_PRIVS => ask(libc::PR_GET_NO_NEW_PRIVS, 0) == Ok(0),
+        libc::PR_SET_NO_NEW_PRIVS => {
+            ask(libc::PR_GET_NO_NEW_PRIVS, 0) == Ok(0) && !service::gains_no_privileges()
+        }
         libc::PR_SET_SECUREBITS => ask(libc::PR_GET_SECUREBITS, 0) != Ok(second as usize),
         libc::PR_CAP_AMBIENT => second != libc::PR_CAP_AMBIENT_IS_SET as c_ulong,
         _ => false,

@@ -10,6 +10,18 @@ fn concerns(resource: c_int) -> bool {
     !bypass_process() && ops::limits::concerns(resource)
 }
 
+/// A limit of this process's own is about to be set.
+///
+/// # Safety
+/// `limit` is null or points to a limit.
+unsafe fn expecting(resource: c_int, limit: *const rlimit64) {
+    if !limit.is_null() && !bypass_process() {
+        // SAFETY: not null, so a limit.
+        let limit = unsafe { limit.read_unaligned() };
+        keeping_errno(|| ops::limits::before(resource, limit));
+    }
+}
+
 /// Sets, by `set`, a limit of this process's own.
 ///
 /// # Safety
@@ -19,6 +31,8 @@ unsafe fn setting(
     limit: *const rlimit64,
     set: impl FnOnce(*const rlimit64) -> c_int,
 ) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe { expecting(resource, limit) };
     let mut present = rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `present` is writable; a limit by the caller's promise.
     let raised = unsafe {
@@ -78,7 +92,11 @@ pub(super) unsafe extern "C" fn prlimit64(
 ) -> c_int {
     // SAFETY: the program's own arguments. What was is told as it was before a new limit was noted.
     unsafe {
-        if process != 0 && process != libc::getpid() || !concerns(resource) {
+        let own = process == 0 || process == libc::getpid();
+        if !own || !concerns(resource) {
+            if own {
+                expecting(resource, new);
+            }
             return next::prlimit64(process, resource, new, old);
         }
         let mut before = rlimit64 { rlim_cur: 0, rlim_max: 0 };

@@ -1,6 +1,7 @@
-//! Limits on memory that a program sets for itself: what the shim has mapped is not the program's,
-//! so a limit is set so much higher, and told so much lower.
-use crate::{next, runtime};
+//! Limits that a program sets for itself. On memory: what the shim has mapped is not the program's,
+//! so a limit is set so much higher, and told so much lower. On processes: the service thread
+//! counts among them, so it begins before none may.
+use crate::{next, runtime, service};
 use libc::{c_int, rlimit64};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +46,22 @@ fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
         }
         DATA => runtime::attachment().map(|_| (PRIVATE, private)),
         _ => None,
+    }
+}
+
+/// The program is about to set a limit of its own.
+///
+/// Where it lets no more threads begin, the service thread begins now. HAProxy forbids itself new
+/// threads and processes once its own run: all of its connections stayed on TCP.
+pub fn before(resource: c_int, limit: rlimit64) {
+    /// Its type hangs on the C library.
+    const PROCESSES: c_int = libc::RLIMIT_NPROC as c_int;
+    // The process itself is one already.
+    if resource == PROCESSES
+        && limit.rlim_cur <= 1
+        && let Some(attachment) = runtime::attachment()
+    {
+        service::begin(attachment);
     }
 }
 

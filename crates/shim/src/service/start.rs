@@ -33,6 +33,27 @@ pub fn attend_absence(attachment: &'static Attachment) {
     }
 }
 
+/// Did the thread begin with `no_new_privs`, as the one that started it?
+static UNPRIVILEGED: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread before there is anything for it to do: later it could not be. Where another
+/// thread has ended it for a call of its own ([`pause`]), that call is over first.
+#[cold]
+pub fn begin(attachment: &'static Attachment) {
+    let end = sys::monotonic_ns() + PATIENCE;
+    while PAUSES.load(Ordering::Acquire) != 0 && sys::monotonic_ns() < end {
+        sys::sleep_ms(1);
+    }
+    start(attachment);
+}
+
+/// Does the thread run, and has it `no_new_privs` already? Then nobody who takes that has to end
+/// it: each of HAProxy's threads does, and the last ones when no thread may begin any more.
+#[cold]
+pub fn gains_no_privileges() -> bool {
+    RUNNING.load(Ordering::Acquire) && UNPRIVILEGED.load(Ordering::Acquire)
+}
+
 /// Could the thread not be started, and still cannot? Then nothing is to be begun that it would
 /// have to see to.
 #[inline]
@@ -126,6 +147,10 @@ fn spawn() -> bool {
         core::ptr::null_mut()
     }
     THREAD.store(0, Ordering::Relaxed);
+    // SAFETY: the question takes numbers only.
+    let mine =
+        unsafe { sys::raw(Sysno::prctl, [libc::PR_GET_NO_NEW_PRIVS as usize, 0, 0, 0, 0, 0]) };
+    UNPRIVILEGED.store(mine == Ok(1), Ordering::Release);
     let generation = core::ptr::without_provenance_mut(GENERATION.load(Ordering::Relaxed));
     // SAFETY: the mask is ours; the thread's function takes a number and touches statics only.
     unsafe {
@@ -162,6 +187,7 @@ pub fn pause() -> bool {
     GENERATION.fetch_add(1, Ordering::AcqRel);
     ring();
     PAUSED.store(true, Ordering::Release);
+    UNPRIVILEGED.store(false, Ordering::Release);
     RUNNING.store(false, Ordering::Release);
     // Not joined: it counts as a thread until the kernel has forgotten its number.
     let number = THREAD.load(Ordering::Relaxed) as usize;
