@@ -181,6 +181,7 @@ lint:
 	scripts/check-tests.sh
 	scripts/check-docs.sh
 	scripts/check-circles.py
+	scripts/check-length.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile testing -- -D warnings
 

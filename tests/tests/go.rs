@@ -7,8 +7,11 @@
 //! `GINNEL_TEST_GO`.
 #![cfg(target_arch = "x86_64")]
 
-use ginnel_tests::go::{CGO, KINDS, PIE, PLUGINS, RACE, STATIC, STATIC_CGO, STRIPPED, program};
-use ginnel_tests::{Done, Running, Stand, build, is_root, json, skip};
+mod alone;
+mod crash;
+
+use ginnel_tests::go::{KINDS, RACE, STATIC, STRIPPED, program};
+use ginnel_tests::{Done, Running, Stand, build, is_root, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -50,13 +53,6 @@ fn everywhere(words: &[&str], share: u64) {
             program.display()
         );
     }
-}
-
-/// Runs a word; nothing is carried, and the program works.
-fn nowhere(program: &Path, words: &[&str], settings: &[(&str, &str)]) {
-    let stand = stand("go-alone", settings);
-    run(&stand, program, words);
-    assert_eq!(stand.report().sum("ring_in"), 0, "{} {settings:?}", program.display());
 }
 
 #[test]
@@ -164,63 +160,6 @@ fn a_program_knows_its_own_file() {
     for program in KINDS.into_iter().filter_map(program) {
         let path = program.to_string_lossy().into_owned();
         run(&stand("go-own", &[]), &program, &["own", &path]);
-    }
-}
-
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn a_crash_tells_all_goroutines() {
-    for program in KINDS.into_iter().filter_map(program) {
-        let stand = stand("go-crash", &[]);
-        let done = stand.run(&mut command(&stand, &program, &["crash"]));
-        assert_eq!(done.status.code(), Some(2), "{done}");
-        for part in [
-            "nil pointer dereference",
-            "goroutine 1 [running]",
-            "main.crash(",
-            "main.answer(",
-            "[select (no cases)]",
-        ] {
-            assert!(done.stderr.contains(part), "{part}: {done}");
-        }
-        assert!(!done.stderr.contains("fatal error"), "{done}");
-    }
-}
-
-/// SIGQUIT, as an operator sends it to see where a server is: under load, with every goroutine
-/// told.
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn sigquit_tells_all_goroutines() {
-    for program in KINDS.into_iter().filter_map(program) {
-        let stand = stand("go-quit", &[]);
-        let (server, address) = serve(&stand, &program, "serve");
-        let client = stand.start(&mut command(&stand, &program, &["ask", &address, "4", "200000"]));
-        stand.wait_until(Duration::from_secs(20), "rings carry", || {
-            json::sum(&stand.status(), "in_ring") > 100_000
-        });
-        server.signal(libc::SIGQUIT);
-        let done = server.finish();
-        assert_eq!(done.status.code(), Some(2), "{done}");
-        for part in ["SIGQUIT: quit", "main.serve(", "main.answer("] {
-            assert!(done.stderr.contains(part), "{part}: {done}");
-        }
-        assert!(!done.stderr.contains("fatal error"), "{done}");
-        drop(client);
-    }
-}
-
-/// With GOTRACEBACK=crash each thread tells its own, and the process ends by SIGABRT, for a core
-/// dump.
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn a_crash_for_a_core_dump_ends() {
-    use std::os::unix::process::ExitStatusExt;
-    for program in KINDS.into_iter().filter_map(program) {
-        let stand = stand("go-core", &[("GOTRACEBACK", "crash")]).limit(Duration::from_secs(40));
-        let done = stand.run(&mut command(&stand, &program, &["crash"]));
-        assert_eq!(done.status.signal(), Some(libc::SIGABRT), "{done}");
-        assert!(done.stderr.contains("[running]") && done.stderr.contains("main.crash("), "{done}");
     }
 }
 
@@ -397,131 +336,6 @@ fn a_shell_asks_for_one_command() {
     }
 }
 
-/// Unasked: those with a dynamic linker are reached; a static one is not, since debuggers would not
-/// find its file.
-#[test]
-fn unasked_those_with_a_dynamic_linker_are_reached() {
-    for kind in [CGO, PIE, STATIC] {
-        let Some(program) = program(kind) else { continue };
-        let stand = Stand::shimmed("go-unasked", &[]);
-        run(&stand, &program, &["echo", "4", "300"]);
-        assert_eq!(stand.report().sum("ring_in") > 0, kind != STATIC, "{}", program.display());
-    }
-}
-
-#[test]
-fn what_the_user_switches_off_is_left_alone() {
-    for program in KINDS.into_iter().filter_map(program) {
-        let name = program.file_name().expect("a name").to_string_lossy().into_owned();
-        nowhere(&program, &["echo", "4", "200"], &[("GINNEL_GO", "0")]);
-        nowhere(
-            &program,
-            &["echo", "4", "200"],
-            &[("GINNEL_POLICY", &format!("deny program {name}"))],
-        );
-        nowhere(&program, &["echo", "4", "200"], &[("GINNEL_OFF", "1")]);
-    }
-}
-
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn what_has_c_code_beside_the_runtime_is_left_alone() {
-    for program in [RACE, STATIC_CGO].into_iter().filter_map(program) {
-        for word in ["echo", "exec", "signals"] {
-            nowhere(&program, &[word], &[]);
-        }
-    }
-}
-
-/// What loads code of its own into the process: its calls would pass the library by.
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn what_can_load_plugins_is_left_alone() {
-    if let Some(program) = program(PLUGINS) {
-        nowhere(&program, &["echo", "4", "200"], &[]);
-        nowhere(&program, &["exec"], &[]);
-    }
-}
-
-/// Programs that would run with more rights than their user are executed as they are: by `ginnel
-/// run`, and by what runs under it.
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn what_has_more_rights_is_left_alone() {
-    if !is_root() {
-        return skip("set-user-id programs in Go", "only root can make another's");
-    }
-    for program in KINDS.into_iter().filter_map(program) {
-        let set_id = program.with_file_name(format!(
-            "{}-u",
-            program.file_name().expect("a name").to_string_lossy()
-        ));
-        build::copy_program(&program, &set_id);
-        std::os::unix::fs::chown(&set_id, Some(65534), Some(65534)).expect("root may");
-        std::fs::set_permissions(&set_id, std::os::unix::fs::PermissionsExt::from_mode(0o6755))
-            .expect("its mode");
-        let stand = stand("go-set-id", &[]);
-        let done = run(&stand, &set_id, &["whoami"]);
-        assert!(done.stderr.contains("set-user-id"), "{done}");
-        let shell = stand.run(&mut command(
-            &stand,
-            Path::new("/bin/sh"),
-            &["-c", &format!("{} echo 4 200", set_id.display())],
-        ));
-        assert!(shell.success() && shell.stdout.ends_with("OK\n"), "{shell}");
-        assert_eq!(stand.report().sum("ring_in"), 0, "{}", program.display());
-    }
-}
-
-/// A function that does the same by other instructions is not one that is known.
-#[test]
-fn other_code_is_left_alone() {
-    // mov $0, %rbx; and xor %ebx, %ebx, with five bytes that do nothing.
-    let (known, other): (&[u8], &[u8]) =
-        (b"\x48\xc7\xc3\0\0\0\0\xc3\x48\x89\xd3", b"\x31\xdb\x0f\x1f\x44\0\0\xc3\x48\x89\xd3");
-    for program in KINDS.into_iter().filter_map(program) {
-        let mut bytes = std::fs::read(&program).expect("a program");
-        let places = bytes.windows(known.len()).enumerate().filter(|(_, part)| *part == known);
-        let places = places.map(|(at, _)| at).collect::<Vec<_>>();
-        assert!(!places.is_empty(), "{}", program.display());
-        for at in places {
-            bytes[at..at + other.len()].copy_from_slice(other);
-        }
-        let changed = program.with_file_name(format!(
-            "{}-o",
-            program.file_name().expect("a name").to_string_lossy()
-        ));
-        build::executable(&changed, &bytes);
-        nowhere(&changed, &["echo", "4", "200"], &[]);
-        nowhere(&changed, &["exec"], &[]);
-    }
-}
-
-/// Where no new code may be executed (PR_SET_MDWE, Linux 6.3) nothing is changed.
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn where_new_code_is_forbidden_it_is_left_alone() {
-    const FORBID: &str = "import ctypes, os, sys
-if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): print('cannot'); sys.exit()
-os.execv(sys.argv[1], sys.argv[1:])";
-    for program in KINDS.into_iter().filter_map(program) {
-        let stand = stand("go-forbidden", &[]);
-        let mut forbids = stand.command("/usr/bin/python3");
-        forbids
-            .args(["-c", FORBID])
-            .arg(build::ginnel())
-            .arg("run")
-            .arg(&program)
-            .args(["echo", "4", "200"]);
-        let done = stand.run(&mut forbids);
-        if done.stdout == "cannot\n" {
-            return skip("PR_SET_MDWE", "this kernel does not know it");
-        }
-        assert!(done.success() && done.stdout == "OK\n", "{done}");
-        assert_eq!(stand.report().sum("ring_in"), 0, "{}", program.display());
-    }
-}
-
 /// A debugger comes and goes under a server at work.
 #[test]
 #[ignore = "test-all: Go is asked for by name"]
@@ -553,19 +367,5 @@ fn a_debugger_may_attach() {
         let done = client.finish();
         assert!(done.success() && done.stdout.ends_with("OK\n"), "{done}");
         end(server);
-    }
-}
-
-/// A static program in C stays on TCP, and `ginnel run` says so; of Go's it does not.
-#[test]
-fn what_stays_on_tcp_is_said() {
-    let stand = stand("go-said", &[]);
-    let done = stand.run(&mut command(&stand, &build::static_program("echo_raw"), &[]));
-    assert!(done.stderr.contains("is statically linked: it stays on TCP"), "{done}");
-    for program in KINDS.into_iter().filter_map(program) {
-        let done = run(&stand, &program, &["whoami"]);
-        assert_eq!(done.stderr, "", "{}", program.display());
-        let off = stand.run(command(&stand, &program, &["whoami"]).env("GINNEL_GO", "0"));
-        assert!(off.success() && off.stderr.contains("written in Go"), "{off}");
     }
 }

@@ -78,6 +78,7 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// The whole life of the packages in a root of `suite`.
+#[allow(clippy::too_many_lines, reason = "one machine's life, from installing to removing")]
 fn lives_in(suite: &str) {
     let _permit = permit::cpu(1);
     let Some([one, _]) = both() else { return };

@@ -150,6 +150,7 @@ pub enum Error {
 }
 
 impl fmt::Display for Error {
+    #[allow(clippy::too_many_lines, reason = "a table: each error with its words")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound { name } => {

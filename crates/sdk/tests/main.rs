@@ -7,6 +7,7 @@ mod barrier_model;
 mod between;
 #[path = "between/deaths.rs"]
 mod between_deaths;
+mod callers;
 mod deaths;
 mod event;
 mod floods;

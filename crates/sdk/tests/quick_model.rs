@@ -75,6 +75,7 @@ enum Action {
 }
 
 impl Quick {
+    #[allow(clippy::too_many_lines, reason = "every step of every party")]
     fn step(&self, state: &mut State, at: usize) {
         let refused = state.marked && self.0 != Without::LettingAlone;
         state.parties[at] = match state.parties[at] {
