@@ -45,13 +45,20 @@ impl Registration {
         (self.wants(libc::EPOLLET) && self.told() != u64::MAX).then(|| self.told() & BYTES)
     }
 
-    /// The kernel tells of it, before it is told. (What was told of before has its place behind
-    /// who was not.)
-    pub(in crate::sets) fn is_ready_since(&mut self, endpoint: Endpoint<'_>, now: u64) {
+    /// The kernel tells of it. `twice`: a ring told of it in this wait. What was told of in a wait
+    /// before has its place behind who was not.
+    pub(in crate::sets) fn is_ready_since(
+        &mut self,
+        endpoint: Endpoint<'_>,
+        now: u64,
+        twice: bool,
+    ) {
         self.turn.said = self.says_since(endpoint, now).is_some();
-        let since = match self.turn.listed {
-            0 => self.since(endpoint, now),
-            listed => listed,
+        let since = match (twice, self.turn.listed) {
+            // The ring knew its place.
+            (true, _) if !self.turn.first => return,
+            (false, listed @ 1..) => listed,
+            _ => self.since(endpoint, now),
         };
         self.turn.was_ready(since);
     }

@@ -161,10 +161,7 @@ fn with_bytes(
         entry.told_by_tcp = Some(endpoint.come_by_tcp());
     }
     if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-        // (Else the ring that told of it knew.)
-        if entry.reported.0 != pass {
-            entry.is_ready_since(endpoint, ticks());
-        }
+        entry.is_ready_since(endpoint, ticks(), entry.reported.0 == pass);
         entry.tell(key(endpoint));
     } else if events != 0
         && entry.events & IN != 0
