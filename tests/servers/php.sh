@@ -29,7 +29,6 @@ pm.max_children = 16
 pm.start_servers = 4
 pm.min_spare_servers = 2
 pm.max_spare_servers = 6
-pm.max_requests = 500
 php_admin_value[memory_limit] = 512M
 php_admin_value[post_max_size] = 100M
 C
