@@ -92,11 +92,11 @@ pub(super) unsafe extern "C" fn prlimit64(
 ) -> c_int {
     // SAFETY: the program's own arguments. What was is told as it was before a new limit was noted.
     unsafe {
-        let own = process == 0 || process == libc::getpid();
-        if !own || !concerns(resource) {
-            if own {
-                expecting(resource, new);
-            }
+        if process != 0 && process != libc::getpid() {
+            return next::prlimit64(process, resource, new, old);
+        }
+        if !concerns(resource) {
+            expecting(resource, new);
             return next::prlimit64(process, resource, new, old);
         }
         let mut before = rlimit64 { rlim_cur: 0, rlim_max: 0 };

@@ -25,17 +25,13 @@ use ginnel_tcp::{Endpoint, kernel};
 use libc::c_int;
 
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's
-/// interest until there is room. True: there is room already, look again.
-pub fn filled(endpoint: Endpoint<'static>) -> bool {
+/// interest until there is room.
+pub fn filled(endpoint: Endpoint<'static>) {
     let index = endpoint.index();
     endpoint.slot().set(flag::RING_FULL, true);
-    if local_of(index) & local::WRITES == 0 {
-        return false;
-    }
     if mask_until_room(endpoint, index).is_none() {
         bell::catch_up(index);
     }
-    false
 }
 
 pub(super) fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {

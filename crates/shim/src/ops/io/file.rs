@@ -240,9 +240,12 @@ fn splice_in(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_ui
                 Some(outcome) => return outcome,
             },
             Put::Bytes(n) => done += n,
-            Put::RingFull if sets::filled(endpoint) => {}
             Put::Error(libc::EOPNOTSUPP) if done == 0 => {
                 return leave_ring(endpoint, Reason::HandedOver);
+            }
+            Put::RingFull => {
+                sets::filled(endpoint);
+                return ended(endpoint, Put::RingFull, done);
             }
             put => return ended(endpoint, put, done),
         }

@@ -239,8 +239,8 @@ unsafe fn send_rest(
             Put::Kernel => return Outcome::Libc,
         };
         if !waits(endpoint, flags) {
-            if in_ring && sets::filled(endpoint) {
-                continue;
+            if in_ring {
+                sets::filled(endpoint);
             }
             if done > 0 {
                 break;
