@@ -231,8 +231,8 @@ assert c.recv(4, socket.MSG_WAITALL) == b'done'
 for _ in range(20): exchange(b'x' * 100)
 print('answered', flush=True)";
 
-/// The kernel's set is the parent's and the child's: the child, which has not that FIFO, was told of
-/// it without end, as long as the parent looked elsewhere.
+/// The kernel's set is the parent's and the child's: the child, which has not that FIFO, was told
+/// of it without end, as long as the parent looked elsewhere.
 #[test]
 fn of_one_segment_keep_no_forked_child_busy() {
     if !is_possible("two users, and a set that is forked") {

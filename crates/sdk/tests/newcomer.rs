@@ -1,5 +1,6 @@
-//! A program that was written from docs/sdk.md alone, as by somebody who sees it for the first time:
-//! a server keeps a table, a client asks for its rows over a stream; an event says that it serves.
+//! A program that was written from docs/sdk.md alone, as by somebody who sees it for the first
+//! time: a server keeps a table, a client asks for its rows over a stream; an event says that it
+//! serves.
 
 use crate::stage::{Part, play, role};
 use ginnel::{Event, Listener, LockError, Memory, Mutex, Reset, Segment, Stream};

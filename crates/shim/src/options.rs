@@ -124,8 +124,8 @@ fn is_unfit(fd: c_int) -> bool {
     })
 }
 
-/// Does the kernel send with MSG_ZEROCOPY out of the program's own memory, and tell when it needs it
-/// no longer? Without the option it takes no notice of the flag.
+/// Does the kernel send with MSG_ZEROCOPY out of the program's own memory, and tell when it needs
+/// it no longer? Without the option it takes no notice of the flag.
 #[must_use]
 pub fn sends_without_copy(fd: c_int) -> bool {
     option(fd, libc::SOL_SOCKET, SO_ZEROCOPY).is_some_and(|value| value > 0)

@@ -251,9 +251,9 @@ pub fn replacing(new: c_int) {
     }
 }
 
-/// The program gives a number of the shim's own to something else, as any program may: what the shim
-/// has by it, it has by another one from here on. A line is given up. (So is a waiter that another
-/// thread sleeps on: [`crate::pool::Borrowed::is_fit`].)
+/// The program gives a number of the shim's own to something else, as any program may: what the
+/// shim has by it, it has by another one from here on. A line is given up. (So is a waiter that
+/// another thread sleeps on: [`crate::pool::Borrowed::is_fit`].)
 fn make_room(attachment: &Attachment, number: c_int) {
     attachment.pairs.all().for_each(|pair| pair.joined.lines.replaced(number));
     let copied = |lowest: c_int| sys::fcntl(number, libc::F_DUPFD_CLOEXEC, lowest as usize);

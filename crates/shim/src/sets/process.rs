@@ -79,8 +79,8 @@ pub fn forget_parent() {
     }
 }
 
-/// The number `from` is about to be the program's: a set's waiter that has it has the copy `to` from
-/// now on. False: none has it. (The kernel's set knows the open file, which stays.)
+/// The number `from` is about to be the program's: a set's waiter that has it has the copy `to`
+/// from now on. False: none has it. (The kernel's set knows the open file, which stays.)
 pub fn moved(from: c_int, to: c_int) -> bool {
     let put = |set: &Set| {
         set.with(|inner| {
