@@ -179,6 +179,7 @@ programs! {
     socket_options
     splice_into
     splice_late
+    splice_shared
     splice_then_pass
     splice_through
     stdio
@@ -250,6 +251,15 @@ fn an_exec_that_fails_leaves_connections_in_rings() {
     let stand = Stand::shimmed("exec-fails", &[]);
     says(&stand, "exec_fails");
     assert!(stand.report().ring_bytes() > 90_000, "{:?}", stand.report());
+}
+
+/// That several threads or processes wait on a socket is no reason to splice by the kernel.
+#[test]
+fn what_is_spliced_into_a_shared_socket_is_carried() {
+    let stand = Stand::shimmed("splice-shared", &[]);
+    says(&stand, "splice_shared");
+    let report = stand.report();
+    assert!(report.sum("ring_in") > 1_200_000, "{report:?}");
 }
 
 /// After thousands of connections, clean and broken ones, and after every process has ended, all of

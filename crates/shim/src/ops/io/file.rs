@@ -204,19 +204,23 @@ fn is_pipe(fd: c_int) -> bool {
     sys::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
-/// Can what lies in a pipe be read into the ring as it would be spliced? The socket must be this
-/// process's alone, for others may have changed whether it blocks.
+/// Can what lies in a pipe be read into the ring as it would be spliced? Whether the socket blocks
+/// is asked each time, for whoever shares it may have changed that.
 fn may_be_spliced_into(endpoint: Endpoint<'_>) -> bool {
     let slot = endpoint.slot();
     // (Whether it blocks is not kept for one that is no candidate yet.)
     sys::fcntl(endpoint.fd(), libc::F_GETFL, 0)
         .is_ok_and(|set| set & libc::O_NONBLOCK as usize != 0)
-        && !slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED | flag::TX_SHUT)
+        && !slot.has(flag::HOLD | flag::TX_SHUT)
         && !matches!(slot.stage(), Stage::Plain | Stage::Closed | Stage::Broken)
 }
 
 /// From a pipe into a socket that does not block.
 fn splice_in(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_uint) -> Outcome {
+    if is_active(endpoint) && endpoint.slot().has(flag::SHARED) {
+        // As in a send.
+        crate::service::watch(endpoint);
+    }
     let mut done = 0;
     while done < count {
         let left = (count - done).min(PIECE);
