@@ -70,8 +70,21 @@ pub(super) fn only(
     let now = ticks();
     set.with(|inner| match set.shared.load(Ordering::Relaxed) {
         true => 0,
-        false => one_ring(set, inner, attachment, epfd, room, now),
+        false => match one_ring(set, inner, attachment, epfd, room, now) {
+            One::Told => 1,
+            One::Empty(_) | One::Unknown => 0,
+        },
     })
+}
+
+/// What a look at the only ring came to.
+enum One {
+    /// Its event is in the first place.
+    Told,
+    /// This registration's ring has nothing, nor is there anything else to look at.
+    Empty(u32),
+    /// A pass over everything is to tell.
+    Unknown,
 }
 
 /// [`only`] under the lock.
@@ -82,8 +95,10 @@ fn one_ring(
     epfd: c_int,
     room: &mut [epoll_event],
     now: u64,
-) -> usize {
-    let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
+) -> One {
+    let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else {
+        return One::Unknown;
+    };
     // Whoever else was written to before has rung by the time that this one's bytes are seen, or
     // was spoken to over TCP.
     let Inner { children, order, by_tcp, waiter, doors, registrations, .. } = inner;
@@ -93,17 +108,28 @@ fn one_ring(
             && *by_tcp == attachment.node.joined().segment.by_tcp()
             && !doors::is_rung(*waiter, doors, attachment)
     };
-    let Some(entry) = registrations.get_mut(index as usize) else { return 0 };
-    let Look::Report(events) = examine(set, epfd, entry, true, |untold| untold && is_first())
-    else {
-        return 0;
-    };
-    *place = epoll_event { events, u64: entry.data };
-    entry.idle = 0;
-    entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
-    inner.unasked += 1;
-    inner.passed_over = 0;
-    1
+    let Some(entry) = registrations.get_mut(index as usize) else { return One::Unknown };
+    let mut has_bytes = false;
+    let looked = examine(set, epfd, entry, true, |untold| {
+        has_bytes = untold;
+        untold && is_first()
+    });
+    match looked {
+        Look::Report(events) => {
+            *place = epoll_event { events, u64: entry.data };
+            entry.idle = 0;
+            entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
+            inner.unasked += 1;
+            inner.passed_over = 0;
+            One::Told
+        }
+        // (Whether there is room was not looked at.)
+        Look::Nothing if !has_bytes && entry.events & OUT == 0 => {
+            let others = !children.is_empty() || order.next_since() != u64::MAX;
+            if others { One::Unknown } else { One::Empty(index) }
+        }
+        Look::Nothing | Look::Kernel => One::Unknown,
+    }
 }
 
 /// [`collect`] under the lock.
@@ -129,13 +155,19 @@ fn collect_hot(
     let lively = set.lively.load(Ordering::Relaxed);
     let mut recent = asked || !lively && now.wrapping_sub(inner.looked) < every;
     // (Where there is one place only, it goes round.)
+    let mut empty = false;
     if recent && room.len() > 1 {
-        n = one_ring(set, inner, attachment, epfd, room, now);
-        if n > 0 {
-            return Pass { n, hot: true, recent, reserved: false, number };
+        match one_ring(set, inner, attachment, epfd, room, now) {
+            One::Told => return Pass { n: 1, hot: true, recent, reserved: false, number },
+            One::Empty(index) => {
+                // What comes to it from here on has its turn in the next pass.
+                empty = true;
+                order::is_empty(inner, index, now, number);
+            }
+            One::Unknown => {}
         }
     }
-    if !inner.hot.is_empty() {
+    if !inner.hot.is_empty() && !empty {
         if inner.hot.len() > MANY {
             // Some of them may be armed instead.
             make_waiter(set, attachment, epfd, inner);
@@ -158,7 +190,7 @@ fn collect_hot(
     if inner_sets_first {
         n = inside::collect(set, inner, epfd, room, n, number);
     }
-    if !inner.hot.is_empty() {
+    if !inner.hot.is_empty() && !empty {
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {

@@ -143,6 +143,19 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
     }
 }
 
+/// Registration `index`, the only one to look at in this pass, was found empty.
+pub(super) fn is_empty(inner: &mut Inner, index: u32, now: u64, pass: u64) {
+    let Inner { registrations, order, .. } = inner;
+    order.looks_at(index);
+    let Some(entry) = registrations.get_mut(index as usize) else { return };
+    if order.several {
+        entry.ask_for_order(now);
+    }
+    entry.turn.nothing = pass;
+    entry.turn.empty();
+    entry.idle += 1;
+}
+
 /// Finds out which hot registrations have something to tell, in their order, where there is more
 /// than one: at least as many as have room in this wait, if there are. `pass`: its number.
 pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now: u64, pass: u64) {
