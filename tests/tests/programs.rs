@@ -194,6 +194,7 @@ programs! {
     vfork_keeps
     waitall_and_peek
     writable_after_freeze
+    zero_copy_told
     ; not_yet
 }
 

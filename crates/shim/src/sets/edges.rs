@@ -67,10 +67,12 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 /// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only
 /// meant the end of the stream told as FIN.
 pub fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
+    if events & libc::EPOLLHUP as u32 == 0 {
+        // No reset: that hangs up as well. An error alone says that the error queue holds something.
+        return events;
+    }
     // The kernel tells of an error once, and this end's own look may have taken it.
-    let hung_up = events & libc::EPOLLHUP as u32 != 0;
-    let events =
-        if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
+    let events = if endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
     let hang_up = if endpoint.slot().has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
     let rest = events & !((libc::EPOLLERR | hang_up) as u32);
     // Where nothing would be left to report, the kernel would wake the caller again and again.
