@@ -131,6 +131,7 @@ fn is_full(state: &State, position: u8) -> bool {
 }
 
 impl Lane {
+    #[allow(clippy::too_many_lines, reason = "each step of a sender, in their order")]
     fn send(&self, state: &mut State) {
         let position = state.tail;
         let at = cell(position);

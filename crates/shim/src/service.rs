@@ -27,6 +27,7 @@ use crate::{fds, leader, runtime};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use due::{all, serve};
 use ginnel_node::node::Standing;
+use ginnel_node::waiter::Waiter;
 use ginnel_region::sys;
 use ginnel_tcp::Attachment;
 use ginnel_tcp::Endpoint;
@@ -297,34 +298,37 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
         );
         waiter.take(&attachment.node.joined().segment, serve);
     }
-    for event in events {
-        match event.u64 {
-            BELL_DATA => {
-                let mut count = [0u8; 8];
-                let _ = sys::read(BELL.load(Ordering::Relaxed), &mut count);
-            }
-            FIFO_DATA => {
-                if let Some(waiter) = waiter {
-                    waiter.empty();
-                    if event.events & libc::EPOLLHUP as u32 != 0 {
-                        membership::unplugged(attachment);
-                    }
-                }
-            }
-            // Heard before the next sleep.
-            HOST_DATA | BROKER_DATA => {}
-            index => {
-                // FIN, or an error: the next call is to ask the kernel.
-                if let Ok(index) = u32::try_from(index) {
-                    attachment.ledger.slot(index).heed_kernel();
-                    serve(index);
-                }
-            }
-        }
-    }
+    events.iter().for_each(|event| heed(attachment, waiter, event));
     // For a doorbell of the host there is nothing else to be done.
     let bells = events.iter().take(got.unwrap_or(0)).filter(|event| event.u64 == HOST_DATA).count();
     got != Ok(bells)
+}
+
+/// What woke the thread is heeded.
+fn heed(attachment: &'static Attachment, waiter: Option<Waiter>, event: &libc::epoll_event) {
+    match event.u64 {
+        BELL_DATA => {
+            let mut count = [0u8; 8];
+            let _ = sys::read(BELL.load(Ordering::Relaxed), &mut count);
+        }
+        FIFO_DATA => {
+            if let Some(waiter) = waiter {
+                waiter.empty();
+                if event.events & libc::EPOLLHUP as u32 != 0 {
+                    membership::unplugged(attachment);
+                }
+            }
+        }
+        // Heard before the next sleep.
+        HOST_DATA | BROKER_DATA => {}
+        index => {
+            // FIN, or an error: the next call is to ask the kernel.
+            if let Ok(index) = u32::try_from(index) {
+                attachment.ledger.slot(index).heed_kernel();
+                serve(index);
+            }
+        }
+    }
 }
 
 /// In a fork child: the thread is not there, and what it used is the parent's.

@@ -230,12 +230,19 @@ impl<'a> Endpoint<'a> {
         let refused = self.slot().stage() == Stage::Active
             && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed;
         if refused {
-            // The reader is told of a reset within the call, and is to know that bytes were lost.
+            // Both ends are told of a reset within the call, and are to know that bytes were lost.
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed) + 1, Release);
+        }
+        let first = refused && !self.slot().has(flag::SPOKE_LATE);
+        if first {
+            self.slot().set(flag::SPOKE_LATE, true);
         }
         let sent = self.says_by_tcp(call);
         if refused && sent.is_err() {
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
+            if first {
+                self.slot().set(flag::SPOKE_LATE, false);
+            }
         }
         match sent {
             Ok(n) => {

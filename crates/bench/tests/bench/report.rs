@@ -36,9 +36,29 @@ pub(super) fn in_a_browser(out: &Path) {
         let lines = browser.ask(&format!("document.querySelectorAll('#{chart} polyline').length"));
         assert!(lines.as_u64() >= Some(1), "{chart}: {lines} lines");
     }
+    in_every_size(&mut browser, INSIDE);
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    assert!(
+        browser.requests().all(|url| url.starts_with("file://")),
+        "{:?}",
+        browser.requests().collect::<Vec<_>>()
+    );
+    // A chart alone, which brings its colours.
+    browser.call(
+        "Page.navigate",
+        serde_json::json!({"url": format!("file://{}", out.join("charts/latency.svg").display())}),
+    );
+    browser.wait(
+        "document.querySelector('.c2 .line') && getComputedStyle(document.querySelector('.c2 .line')).stroke === 'rgb(194, 84, 0)'",
+    );
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
+/// `inside`: that nothing of a chart is outside of it.
+fn in_every_size(browser: &mut Browser, inside: &str) {
     for (width, scheme) in [(390, "light"), (390, "dark"), (1200, "light"), (1200, "dark")] {
         browser.show(width, scheme);
-        browser.wait(INSIDE);
+        browser.wait(inside);
         assert_eq!(
             browser.ask("document.documentElement.scrollWidth <= innerWidth"),
             true,
@@ -60,21 +80,6 @@ pub(super) fn in_a_browser(out: &Path) {
             std::fs::write(file, shot.as_str().expect("base64")).expect("written");
         }
     }
-    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
-    assert!(
-        browser.requests().all(|url| url.starts_with("file://")),
-        "{:?}",
-        browser.requests().collect::<Vec<_>>()
-    );
-    // A chart alone, which brings its colours.
-    browser.call(
-        "Page.navigate",
-        serde_json::json!({"url": format!("file://{}", out.join("charts/latency.svg").display())}),
-    );
-    browser.wait(
-        "document.querySelector('.c2 .line') && getComputedStyle(document.querySelector('.c2 .line')).stroke === 'rgb(194, 84, 0)'",
-    );
-    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
 #[test]

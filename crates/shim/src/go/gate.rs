@@ -35,6 +35,7 @@ global_asm!(
 macro_rules! gate {
     ($name:ident, [$($find:literal,)*], [$($enter:literal,)*], [$($leave:literal,)*]) => {
         #[unsafe(naked)]
+        #[allow(clippy::too_many_lines, reason = "one run of instructions")]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
                 "cmp rax, {numbers}",

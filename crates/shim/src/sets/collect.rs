@@ -289,13 +289,10 @@ fn collect_rings(
             },
         };
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
-        if was_due && entry.reported.0 == at.number {
+        if entry.reported.0 == at.number {
             continue;
         }
         if !was_due {
-            if entry.reported.0 == at.number {
-                continue;
-            }
             if entry.turn.has_nothing(at.number) {
                 entry.turn.empty();
                 entry.idle += 1;

@@ -61,6 +61,8 @@ pub mod flag {
     pub const BY_LINE: u32 = 1 << 23;
     /// An error ended what comes in: it is told once, and nothing follows.
     pub const FAILED: u32 = 1 << 24;
+    /// Something was sent over TCP after the other end had closed: a reset is the answer to that.
+    pub const SPOKE_LATE: u32 = 1 << 25;
 }
 
 /// Bits of [`Slot::attention`](super::Slot::attention): something outside the fast path is to be

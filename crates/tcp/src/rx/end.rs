@@ -211,6 +211,7 @@ impl<'a> Endpoint<'a> {
         matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE)
             && self.slot().stage() == Stage::Active
             && !self.reset_is_meant()
+            && !self.slot().has(flag::SPOKE_LATE)
             && self.all_was_read()
             && self.all_has_come()
     }
