@@ -177,6 +177,7 @@ programs! {
     sleeps_left
     slow_calls
     socket_options
+    splice_after_reset
     splice_into
     splice_late
     splice_shared

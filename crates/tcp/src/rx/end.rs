@@ -54,6 +54,14 @@ impl<'a> Endpoint<'a> {
         (kept != 0).then(|| c_int::try_from(kept).ok().filter(known).unwrap_or(libc::ECONNRESET))
     }
 
+    /// The error that is kept, for a call that the kernel would answer with SIGPIPE now: it has none
+    /// left to tell. `None`: none is, or it was only the end of the stream, after which the kernel is
+    /// right.
+    #[must_use]
+    pub fn take_refusal(self) -> Option<c_int> {
+        if self.keeps_error() && !self.reset_is_end() { self.take_error() } else { None }
+    }
+
     /// What the kernel says of the next byte, or the error that it told before.
     pub(super) fn look_kept(self) -> Result<usize, c_int> {
         self.take_error().map_or_else(|| kernel::look(self.fd()), Err)

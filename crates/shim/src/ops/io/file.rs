@@ -5,9 +5,9 @@ use super::{PATIENCE, advance, nonblocking, recv};
 use crate::ops::Outcome;
 use crate::{next, runtime, sets};
 use ginnel_region::sys;
-use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Reason, Stage, flag};
 use ginnel_tcp::tx::Put;
+use ginnel_tcp::{Endpoint, kernel};
 use libc::{c_int, c_uint, iovec, off64_t};
 
 /// How long it waits for the kernel in a call that is not to block, nanoseconds.
@@ -16,6 +16,9 @@ const SHORT_PATIENCE: u64 = 10_000_000;
 /// So much of a file the kernel is given to send at once while the connection may yet come to be
 /// carried, bytes.
 pub const PIECE: usize = 256 << 10;
+/// What `splice(2)` may be asked for: SPLICE_F_MOVE, _NONBLOCK, _MORE and _GIFT.
+const SPLICE_FLAGS: c_uint =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
 /// From so many bytes on it pays to read them into a ring without a copy on the way: `preadv2`
 /// costs a tenth of a microsecond more than `pread`.
@@ -185,7 +188,18 @@ pub(super) fn leave_ring(endpoint: Endpoint<'static>, reason: Reason) -> Outcome
 /// those in a ring. Into a socket that does not block they are read into the ring; into one that
 /// does the kernel moves them, once that direction is back on TCP.
 pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
+    if flags & !SPLICE_FLAGS != 0 {
+        // The kernel refuses it.
+        return Outcome::Libc;
+    }
     if let Some(endpoint) = runtime::find(to) {
+        // (Of an empty pipe the kernel asks nothing of the socket.)
+        if endpoint.keeps_error()
+            && kernel::readable(from) > 0
+            && let Some(errno) = endpoint.take_refusal()
+        {
+            return Outcome::Failed(errno);
+        }
         return if may_be_spliced_into(endpoint) && is_pipe(from) {
             splice_in(endpoint, from, count, flags)
         } else {
