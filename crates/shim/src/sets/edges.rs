@@ -181,8 +181,11 @@ fn joined(
     let shut = || slot.has(flag::TX_SHUT) && no_token();
     let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
     if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
-        // Where there is something to tell, all that it has is told.
-        let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };
+        // Where there is something to tell, all that it has is told. (With a hang-up room was told,
+        // and stays.)
+        let hung_up = ends & libc::EPOLLHUP as u32 != 0;
+        let untold = !hung_up && (entry.room || room_may_be_news(set, endpoint));
+        let room = if untold { u32::MAX } else { !OUT };
         let news = events & !(IN | ENDS) & room;
         return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
     }
