@@ -178,6 +178,7 @@ programs! {
     slow_calls
     socket_options
     splice_after_reset
+    splice_and_signals
     splice_into
     splice_late
     splice_shared

@@ -58,6 +58,12 @@ fn restarts() -> Option<bool> {
     if yes && no { None } else { Some(yes) }
 }
 
+/// A call that has done nothing yet was interrupted in a wait that the kernel never restarts, as
+/// `poll(2)`. Do all handlers of this process want the call to go on?
+pub fn goes_on_after_signal() -> bool {
+    next::errno() == libc::EINTR && restarts() == Some(true)
+}
+
 /// Some handlers restart and some do not ([`mixed`]): sleeps that must tell them apart are left to
 /// the kernel.
 static MIXED: AtomicU32 = AtomicU32::new(UNASKED);

@@ -3,7 +3,7 @@
 use super::send::{send_before, send_carried, send_kernel};
 use super::{PATIENCE, advance, nonblocking, recv};
 use crate::ops::Outcome;
-use crate::{next, runtime, sets};
+use crate::{next, runtime, sets, wait};
 use ginnel_region::sys;
 use ginnel_tcp::ledger::{Reason, Stage, flag};
 use ginnel_tcp::tx::Put;
@@ -298,8 +298,10 @@ fn wait_for_pipe(pipe: c_int, flags: c_uint) -> Option<Outcome> {
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && settings & libc::O_NONBLOCK as usize == 0;
     let mut asked = libc::pollfd { fd: pipe, events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd. A cancellation point, as the program's own call.
-    if unsafe { next::poll(&raw mut asked, 1, if waits { -1 } else { 0 }) } < 0 {
-        return Some(Outcome::Failed(next::errno()));
+    while unsafe { next::poll(&raw mut asked, 1, if waits { -1 } else { 0 }) } < 0 {
+        if !wait::goes_on_after_signal() {
+            return Some(Outcome::Failed(next::errno()));
+        }
     }
     if asked.revents & libc::POLLIN != 0 {
         None
@@ -322,6 +324,9 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         // SAFETY: one pollfd. A cancellation point, as the program's own call.
         let found =
             unsafe { next::poll(&raw mut room, 1, if waits && done == 0 { -1 } else { 0 }) };
+        if found < 0 && done == 0 && wait::goes_on_after_signal() {
+            continue;
+        }
         let full = if found < 0 { next::errno() } else { libc::EAGAIN };
         if room.revents & libc::POLLERR != 0 && done == 0 {
             // Nobody reads the pipe.
@@ -336,9 +341,9 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len().min(count - done),
         }];
-        let wait = if done == 0 { 0 } else { libc::MSG_DONTWAIT };
+        let more = if done == 0 { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the piece lies in the buffer.
-        let seen = match unsafe { recv(endpoint.fd(), &piece, libc::MSG_PEEK | wait) } {
+        let seen = match unsafe { recv(endpoint.fd(), &piece, libc::MSG_PEEK | more) } {
             Outcome::Done(seen @ 1..) => seen.unsigned_abs(),
             other if done == 0 => return other,
             _ => break,
