@@ -9,6 +9,7 @@
 
 mod alone;
 mod crash;
+mod others;
 
 use ginnel_tests::go::{KINDS, RACE, STATIC, STRIPPED, program};
 use ginnel_tests::{Done, Running, Stand, build, is_root, skip};

@@ -65,7 +65,8 @@ impl Local<'_> {
         let listen = Listen { address: self.place.address(), port, dir: &dir, root };
         let command = found.program.server(&found.server, &listen)?;
         let command = self.line(bench, Side::Server, carrier, command)?;
-        let child = Child::spawn(&name, &command, &[], bench.workdir)?;
+        let environment = found.program.server_environment(&dir);
+        let child = Child::spawn(&name, &command, &environment, bench.workdir)?;
         let listens = interrupt::poll(START, || {
             child.check_alive()?;
             Ok(ports::is_listening(child.pid().as_raw_nonzero().get(), port).then_some(()))

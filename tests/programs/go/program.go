@@ -53,7 +53,8 @@ func main() {
 		"collect": collect, "threads": threads, "fault": fault, "deadlines": deadlines, "own": own,
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
-		"namespaces": namespaces, "trace": traces, "forward": forward,
+		"namespaces": namespaces, "trace": traces, "forward": forward, "talk": talk, "host": host,
+		"visit": visit,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -84,6 +85,9 @@ func answer(listener net.Listener) {
 	}
 }
 
+// over: the rounds end.
+var over atomic.Bool
+
 // rounds sends pieces of random sizes, and compares what comes back.
 func rounds(address string, count int, seed int64) {
 	connection, err := net.Dial("tcp", address)
@@ -91,7 +95,7 @@ func rounds(address string, count int, seed int64) {
 	defer connection.Close()
 	random := rand.New(rand.NewSource(seed))
 	sent, got := make([]byte, 20000), make([]byte, 20000)
-	for i := 0; i < count; i++ {
+	for i := 0; i < count && !over.Load(); i++ {
 		size := 1 + random.Intn(200)
 		if i%50 == 49 {
 			size = 1 + random.Intn(len(sent))
@@ -185,6 +189,17 @@ func ask(words []string) {
 	crowd(words[0], number(words, 1, 8), number(words, 2, 500))
 }
 
+// talk: the same until SIGTERM. Address, connections.
+func talk(words []string) {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
+	go func() {
+		<-ended
+		over.Store(true)
+	}()
+	crowd(words[0], number(words, 1, 4), 1<<30)
+}
+
 // many: connections that come and go while others stay.
 func many(words []string) {
 	listener := listen()
@@ -209,27 +224,30 @@ func body(size int) []byte {
 	return bytes
 }
 
-// web: net/http on both ends, bodies of many sizes compared, keep-alive.
-func web([]string) {
-	listener := listen()
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// site answers with a body of the size that is asked for, and the sum of what came.
+func site() *http.Server {
+	return &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got, err := io.ReadAll(r.Body)
 		must(err)
 		w.Header().Set("Sum", fmt.Sprintf("%x", sha256.Sum256(got)))
 		size, _ := strconv.Atoi(r.URL.Query().Get("size"))
 		w.Write(body(size))
 	})}
-	go server.Serve(listener)
+}
+
+// visit sends and asks for bodies of many sizes, compares all, and keeps connections alive. The
+// site's address, requests of each of eight visitors.
+func visit(words []string) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	var all sync.WaitGroup
 	for worker := 0; worker < 8; worker++ {
 		all.Add(1)
 		go func(worker int) {
 			defer all.Done()
-			for i := 0; i < 60; i++ {
+			for i := 0; i < number(words, 1, 60); i++ {
 				size, up := (i*7919+worker*131)%70000, (i*104729+worker)%50000
 				sent := body(up)
-				url := fmt.Sprintf("http://%s/?size=%d", listener.Addr(), size)
+				url := fmt.Sprintf("http://%s/?size=%d", words[0], size)
 				response, err := client.Post(url, "application/octet-stream", bytes.NewReader(sent))
 				must(err)
 				got, err := io.ReadAll(response.Body)
@@ -242,9 +260,26 @@ func web([]string) {
 	}
 	all.Wait()
 	client.CloseIdleConnections()
+}
+
+// web: net/http on both ends.
+func web([]string) {
+	listener, server := listen(), site()
+	go server.Serve(listener)
+	visit([]string{listener.Addr().String()})
 	context, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	must(server.Shutdown(context))
+}
+
+// host: a site for other programs, until SIGTERM.
+func host([]string) {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
+	listener := listen()
+	go site().Serve(listener)
+	fmt.Println(listener.Addr())
+	<-ended
 }
 
 // executes: this very program as child and grandchild, and others, beside traffic.

@@ -22,6 +22,8 @@ pub struct Project {
     pub programs: &'static [(&'static str, &'static str)],
     /// Tests: name, package.
     pub tests: &'static [(&'static str, &'static str)],
+    /// Build tags, with commas between.
+    pub tags: &'static str,
 }
 
 /// What was built of a project, in one way.
@@ -48,6 +50,7 @@ pub fn build(project: &Project, base: &Path) -> Result<Vec<Built>> {
                 fetch::said(
                     go(&dir, words)
                         .args(*flags)
+                        .args(["-tags", project.tags])
                         .arg("-o")
                         .arg(dir.join(kind).join(name))
                         .arg(package),

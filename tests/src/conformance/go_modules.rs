@@ -26,6 +26,7 @@ const PROJECTS: [Tested; 3] = [
             modules: &["github.com/nats-io/nats-server/v2@v2.15.3"],
             programs: &[],
             tests: &[("nats", "github.com/nats-io/nats-server/v2/test")],
+            tags: "",
         },
         least: 50,
         left_out: Some((
@@ -44,6 +45,7 @@ const PROJECTS: [Tested; 3] = [
                 ("etcd-tcpproxy", "go.etcd.io/etcd/server/v3/proxy/tcpproxy"),
                 ("etcd-transport", "go.etcd.io/etcd/client/pkg/v3/transport"),
             ],
+            tags: "",
         },
         least: 0,
         left_out: None,
@@ -54,6 +56,7 @@ const PROJECTS: [Tested; 3] = [
             modules: &["google.golang.org/grpc@v1.85.0"],
             programs: &[],
             tests: &[("grpc-transport", "google.golang.org/grpc/internal/transport")],
+            tags: "",
         },
         least: 0,
         left_out: None,

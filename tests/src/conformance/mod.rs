@@ -82,7 +82,7 @@ pub const ALL: [(&str, &str, Prepare); 11] = [
         "netty-testsuite from Maven Central over its NIO and blocking transports, and the tests of its native epoll transport",
         netty::prepare,
     ),
-    ("Go net", "the standard library's net, with cgo", go::prepare),
+    ("Go", "the standard library's net, net/http, os/exec, os/signal and runtime", go::prepare),
     (
         "Go modules",
         "own tests of NATS, etcd and gRPC-Go, from Go's module proxy",

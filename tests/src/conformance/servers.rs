@@ -18,12 +18,14 @@ const IN_GO: [Project; 5] = [
         modules: &["github.com/caddyserver/caddy/v2@v2.11.9"],
         programs: &[("caddy", "github.com/caddyserver/caddy/v2/cmd/caddy")],
         tests: &[],
+        tags: "",
     },
     Project {
         name: "coredns",
         modules: &["github.com/coredns/coredns@v1.15.0"],
         programs: &[("coredns", "github.com/coredns/coredns")],
         tests: &[],
+        tags: "",
     },
     Project {
         name: "etcd",
@@ -38,6 +40,7 @@ const IN_GO: [Project; 5] = [
             ("etcd-benchmark", "go.etcd.io/etcd/v3/tools/benchmark"),
         ],
         tests: &[],
+        tags: "",
     },
     Project {
         name: "grpc",
@@ -47,6 +50,7 @@ const IN_GO: [Project; 5] = [
             ("grpc-client", "google.golang.org/grpc/benchmark/client"),
         ],
         tests: &[],
+        tags: "",
     },
     Project {
         name: "nats",
@@ -59,6 +63,7 @@ const IN_GO: [Project; 5] = [
             ("nats-bench", "github.com/nats-io/nats.go/examples/nats-bench"),
         ],
         tests: &[],
+        tags: "",
     },
 ];
 

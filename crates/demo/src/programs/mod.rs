@@ -1,10 +1,12 @@
 //! The programs: for each, how its server and its load are started, at which settings, and how its
 //! figure is read.
 
+pub mod caddy;
 pub mod iperf3;
 pub mod memcached;
 pub mod nginx;
 pub mod redis;
+pub mod wrk;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -25,6 +27,8 @@ pub enum Name {
     Memcached,
     /// iperf3, with itself
     Iperf3,
+    /// Caddy, in Go, with wrk
+    Caddy,
 }
 
 /// A server and the load that is put on it.
@@ -50,6 +54,10 @@ pub trait Program {
     /// Writes what the server needs into its directory, and returns the arguments it is started
     /// with.
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>>;
+    /// What is to stand in the server's environment, given its directory.
+    fn server_environment(&self, _dir: &Path) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
     /// Writes what the load needs, and returns the arguments it is started with.
     fn client(&self, load: &Load) -> Result<Vec<String>>;
     /// The figure, in [`Program::unit`], in what the load printed.
@@ -131,6 +139,7 @@ pub fn selected(names: &[Name]) -> Vec<Box<dyn Program>> {
                 Name::Redis => Box::new(redis::Redis),
                 Name::Memcached => Box::new(memcached::Memcached),
                 Name::Iperf3 => Box::new(iperf3::Iperf3),
+                Name::Caddy => Box::new(caddy::Caddy),
             }
         })
         .collect()

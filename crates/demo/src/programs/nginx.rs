@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::{Listen, Load, Program, Setting, rate_after, words};
+use super::{Listen, Load, Program, Setting, words, wrk};
 use crate::tools::{self, Tool};
 
 /// nginx and wrk.
@@ -25,7 +25,7 @@ impl Program for Nginx {
     }
 
     fn client_tool(&self) -> Tool {
-        Tool { names: &["wrk"], package: "wrk" }
+        wrk::TOOL
     }
 
     fn settings(&self) -> &'static [Setting] {
@@ -54,10 +54,7 @@ impl Program for Nginx {
 
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
         let dir = listen.dir.display().to_string();
-        let pages = listen.dir.join("pages");
-        fs::create_dir_all(&pages)
-            .and_then(|()| fs::write(pages.join("page.html"), page()))
-            .context("cannot write the page")?;
+        wrk::write_page(&listen.dir.join("pages"))?;
         let conf = listen.dir.join("nginx.conf");
         fs::write(&conf, configuration(&dir, listen)).context("cannot write nginx.conf")?;
         let mut command = words([&program, &"-p", &dir, &"-c", &conf.display()]);
@@ -70,24 +67,12 @@ impl Program for Nginx {
     }
 
     fn client(&self, load: &Load) -> Result<Vec<String>> {
-        let mut command = words([&"-t1", &"-d", &format!("{}s", load.seconds)]);
-        command.extend(load.setting.words());
-        command.push(format!("http://{}:{}/page.html", load.address, load.port));
-        Ok(command)
+        Ok(wrk::client(load))
     }
 
     fn read(&self, printed: &str) -> Result<f64> {
-        if let Some(line) =
-            printed.lines().find(|line| line.contains("Socket errors:") || line.contains("Non-2xx"))
-        {
-            bail!("wrk saw errors: {}", line.trim());
-        }
-        rate_after(printed, "Requests/sec:", "wrk")
+        wrk::read(printed)
     }
-}
-
-fn page() -> String {
-    "0123456789abcde\n".repeat(64)
 }
 
 fn configuration(dir: &str, listen: &Listen) -> String {
@@ -115,35 +100,4 @@ fn configuration(dir: &str, listen: &Listen) -> String {
          }}\n",
         listen.address, listen.port
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PRINTED: &str = "Running 1s test @ http://10.77.1.1:4000/page.html\n  1 threads and 16 connections\n\
-        \x20 Thread Stats   Avg      Stdev     Max   +/- Stdev\n    Latency   149.09us   71.76us   2.70ms   94.10%\n\
-        \x20   Req/Sec   108.33k     4.38k  113.99k    81.82%\n  118482 requests in 1.10s, 142.23MB read\n\
-        Requests/sec: 107725.41\nTransfer/sec:    129.32MB\n";
-
-    #[test]
-    fn the_rate_is_read() {
-        assert_eq!(Nginx.read(PRINTED).unwrap(), 107_725.41);
-    }
-
-    #[test]
-    fn errors_are_not_overlooked() {
-        let bad = PRINTED.replace(
-            "Requests/sec",
-            "  Socket errors: connect 0, read 12, write 0, timeout 0\nRequests/sec",
-        );
-        assert!(Nginx.read(&bad).unwrap_err().to_string().contains("read 12"));
-        assert!(Nginx.read("unable to connect to 10.77.1.1:4000 Connection refused").is_err());
-        assert!(Nginx.read("Requests/sec:      0.00").is_err());
-    }
-
-    #[test]
-    fn the_page_is_one_kibibyte() {
-        assert_eq!(page().len(), 1024);
-    }
 }

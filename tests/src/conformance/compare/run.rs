@@ -91,10 +91,11 @@ pub(super) fn run(part: &Part, way: Option<Way>) -> Result<Run> {
             chown(dir, Some(NOBODY), Some(NOBODY)).with_context(|| dir.display().to_string())?;
         }
     }
-    let (program, args) = part.command.split_first().context("a part has a command")?;
     let results_name = results.to_string_lossy();
-    let mut command = stand.command_behind(wrapper(), program);
-    command.args(args.iter().map(|arg| arg.replace(RESULTS, &results_name)));
+    // A static program in Go is reached where one that is reached itself executes it: this second
+    // env. The first, which the library is named to, is not.
+    let mut command = stand.command_behind(wrapper(), "env");
+    command.args(part.command.iter().map(|arg| arg.replace(RESULTS, &results_name)));
     command.current_dir(part.dir.as_deref().unwrap_or(temporary));
     command
         .env("HOME", temporary)
