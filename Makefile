@@ -12,6 +12,7 @@
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-instructions   instructions of a message in the library, by valgrind: also on a busy machine
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
+#   make bench-mpi-programs  OSU's patterns, HPCC, LAMMPS and NWChem between two ranks by every way, with charts
 #   make bench-mpi-guests  UCX's benchmark between two virtual machines
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
@@ -35,7 +36,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-mpi-programs bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -138,7 +139,12 @@ bench-mpi: deps-mpi
 	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli
 	scripts/bench-mpi.sh $(BENCH_ARGS)
 
-# The same from guest to guest; BENCH_ARGS is the number of rounds.
+# BENCH_ARGS='ROUNDS OUT': 3 rounds, some minutes, into target/bench-mpi-programs.
+bench-mpi-programs: deps-mpi
+	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli
+	$(CARGO) run --release -p ginnel-bench --example mpi_programs -- measure $(BENCH_ARGS)
+
+# From guest to guest; BENCH_ARGS is the number of rounds.
 bench-mpi-guests: deps-test deps-mpi
 	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-ucx -p ginnel-cli -p ginnel-guest
 	$(CARGO) run --release -p ginnel-bench --example mpi -- $(BENCH_ARGS)

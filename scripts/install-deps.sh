@@ -36,6 +36,8 @@ more_servers=(mosquitto=mosquitto mosquitto-clients=mosquitto_pub python3-paho-m
               python3-pika= python3-zmq= nbdkit=nbdkit libnbd-bin=nbdcopy nbd-server=nbd-server qemu-utils=qemu-nbd erlang-base=erl
               zookeeper=/usr/share/java/zookeeper.jar python3-kazoo= qemu-system-x86=qemu-system-x86_64)
 mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
+# What make bench-mpi-programs measures besides.
+mpi_programs=(python3-mpi4py= hpcc=hpcc lammps=lmp nwchem-openmpi=nwchem.openmpi)
 ycsb=(memcached=memcached default-jdk-headless=javac maven=mvn)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
@@ -43,7 +45,7 @@ optional=()
 case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") optional=(valgrind=valgrind) ;;
-    mpi)   wanted=("${build[@]}" "${tools[@]}" "${mpi[@]}") ;;
+    mpi)   wanted=("${build[@]}" "${tools[@]}" "${mpi[@]}" "${mpi_programs[@]}") ;;
     ycsb)  wanted=("${build[@]}" "${tools[@]}" "${ycsb[@]}") ;;
     peers)
         wanted=("${build[@]}" "${tools[@]}")
@@ -63,7 +65,7 @@ case $group in
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell python3-numpy=
                   python3-setuptools= python3-wheel= python3-venv= pkg-config=pkg-config
                   golang-go=go sockperf=sockperf python3=python3 curl=curl
-                  "${mpi[@]}" ucx-utils=ucx_info mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
+                  "${mpi[@]}" python3-mpi4py= ucx-utils=ucx_info mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
 esac
 
 installed() {  # package=probe

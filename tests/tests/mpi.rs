@@ -22,6 +22,9 @@ pub const OPEN_MPI: Library =
     Library { name: "openmpi", launcher: "mpirun.openmpi", compiler: "mpicc.openmpi" };
 pub const MPICH: Library =
     Library { name: "mpich", launcher: "mpirun.mpich", compiler: "mpicc.mpich" };
+/// OpenSHMEM, as Open MPI has it.
+pub const OPEN_SHMEM: Library =
+    Library { name: "openshmem", launcher: "oshrun", compiler: "oshcc" };
 
 /// The test's MPI program, compiled for a library; `None`, after saying so, where that is not here.
 fn program(library: Library, test: &str) -> Option<PathBuf> {

@@ -1,11 +1,13 @@
 //! mpi4py's own tests, of the release that Debian has, each file a job of two ranks: what passes
-//! over Open MPI's own shared memory is to pass over Ginnel.
+//! over Open MPI's own shared memory, or with MPICH over TCP, is to pass over Ginnel.
+//!
+//! Debian has mpi4py for Open MPI alone: for MPICH it is compiled from its source.
 
-use crate::mpi::OPEN_MPI;
 use crate::mpi::fabric::fabric;
 use crate::mpi::ucx::ucx;
+use crate::mpi::{MPICH, OPEN_MPI};
 use ginnel_tests::{Done, Stand, conformance, permit, skip};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,13 +22,13 @@ const PATIENCE: &str = "240";
 /// It reads a pointer that only receives have.
 const CANCEL: &str = "Open MPI 4.1.4's mtl/ofi crashes in MPI_Cancel of a send, at the same place over the tcp provider";
 
+const SPAWN: &str =
+    "Open MPI 4.1.4's launcher hangs in MPI_Comm_spawn now and then, over every transport";
+
 /// Files that pass plainly and are left out, by way, with the reason.
-const LEFT_OUT: [(&str, &str, &str); 8] = [
-    (
-        "",
-        "test_spawn",
-        "Open MPI 4.1.4's launcher hangs in MPI_Comm_spawn now and then, over every transport",
-    ),
+const LEFT_OUT: [(&str, &str, &str); 9] = [
+    ("ucx", "test_spawn", SPAWN),
+    ("fabric", "test_spawn", SPAWN),
     (
         "ucx",
         "test_win",
@@ -54,10 +56,7 @@ const LEFT_OUT: [(&str, &str, &str); 8] = [
 
 /// Is it left out, and why?
 fn left_out(way: &str, file: &str) -> Option<&'static str> {
-    LEFT_OUT
-        .iter()
-        .find(|(of, name, _)| way.starts_with(of) && *name == file)
-        .map(|(_, _, why)| *why)
+    LEFT_OUT.iter().find(|(of, name, _)| *of == way && *name == file).map(|(_, _, why)| *why)
 }
 
 fn plain(stand: &Stand) -> Command {
@@ -79,6 +78,13 @@ fn plain(stand: &Stand) -> Command {
     command
 }
 
+/// MPICH over TCP, without Ginnel.
+fn plain_mpich(stand: &Stand) -> Command {
+    let mut command = stand.command(MPICH.launcher);
+    command.env("UCX_TLS", "tcp,self").args(["-n", "2"]);
+    command
+}
+
 /// Runs one file's tests with what `launch` starts.
 fn run(stand: &Stand, launch: &Command, source: &Path, file: &str) -> Done {
     let mut command = stand.command("timeout");
@@ -88,19 +94,35 @@ fn run(stand: &Stand, launch: &Command, source: &Path, file: &str) -> Done {
     stand.run(command.current_dir(stand.dir()))
 }
 
-fn all(way: &str, launch: impl Fn(&Stand) -> Command) {
-    let test = format!("mpi4py-{way}");
-    if !Command::new(PYTHON)
-        .args(["-c", "import mpi4py"])
-        .output()
-        .is_ok_and(|done| done.status.success())
-    {
-        return skip(&test, "no mpi4py here (Debian: python3-mpi4py)");
+/// The source of mpi4py; `None`, after saying so, where it is not to be had.
+fn source(test: &str) -> Option<PathBuf> {
+    match conformance::source_of("mpi4py", VERSION) {
+        Ok(source) => Some(source),
+        Err(why) => {
+            skip(test, &format!("its source cannot be fetched: {why:#}"));
+            None
+        }
     }
-    let source = match conformance::source_of("mpi4py", VERSION) {
-        Ok(source) => source,
-        Err(why) => return skip(&test, &format!("its source cannot be fetched: {why:#}")),
-    };
+}
+
+/// Does Debian's mpi4py, which is for Open MPI, stand here?
+fn is_here(test: &str) -> bool {
+    let asked = Command::new(PYTHON).args(["-c", "import mpi4py"]).output();
+    let is_here = asked.is_ok_and(|done| done.status.success());
+    if !is_here {
+        skip(test, "no mpi4py here (Debian: python3-mpi4py)");
+    }
+    is_here
+}
+
+/// Each file by a way: what passes as `plain` starts it is to pass as `launch` does.
+fn all(
+    way: &str,
+    source: &Path,
+    launch: impl Fn(&Stand) -> Command,
+    plain: impl Fn(&Stand) -> Command,
+) {
+    let test = format!("mpi4py-{way}");
     let _permit = permit::cpu(2);
     let stand = Stand::plain(&test).limit(Duration::from_secs(300));
     let files = std::fs::read_dir(source.join("test"))
@@ -121,10 +143,10 @@ fn all(way: &str, launch: impl Fn(&Stand) -> Command) {
             println!("{file}: left out: {why}");
             continue;
         }
-        let done = run(&stand, &launch(&stand), &source, file);
+        let done = run(&stand, &launch(&stand), source, file);
         if done.success() {
             passed += 1;
-        } else if run(&stand, &plain(&stand), &source, file).success() {
+        } else if run(&stand, &plain(&stand), source, file).success() {
             println!("{file}: {done}");
             worse.push(file);
         } else {
@@ -138,11 +160,41 @@ fn all(way: &str, launch: impl Fn(&Stand) -> Command) {
 #[test]
 #[ignore = "test-all: some minutes"]
 fn over_the_provider() {
-    all("fabric", |stand| fabric(stand, 2, &[]));
+    let test = "mpi4py-fabric";
+    let Some(source) = is_here(test).then(|| source(test)).flatten() else { return };
+    all("fabric", &source, |stand| fabric(stand, 2, &[]), plain);
 }
 
 #[test]
 #[ignore = "test-all: some minutes"]
 fn over_ucx() {
-    all("ucx", |stand| ucx(stand, OPEN_MPI, 2));
+    let test = "mpi4py-ucx";
+    let Some(source) = is_here(test).then(|| source(test)).flatten() else { return };
+    all("ucx", &source, |stand| ucx(stand, OPEN_MPI, 2), plain);
+}
+
+#[test]
+#[ignore = "test-all: some minutes, the first time some more: mpi4py is compiled for MPICH"]
+fn over_ucx_with_mpich() {
+    let test = "mpi4py-mpich-ucx";
+    if !Path::new("/usr/bin/mpicc.mpich").exists() {
+        return skip(test, "no mpicc.mpich here (Debian: mpich, libmpich-dev)");
+    }
+    let Some(source) = source(test) else { return };
+    // The module is one file of C that takes minutes to optimize.
+    let variables = [("MPICC", "/usr/bin/mpicc.mpich"), ("CFLAGS", "-O0")];
+    let module = match conformance::python_module(&source, "mpich", &variables) {
+        Ok(module) => module,
+        Err(why) => return skip(test, &format!("mpi4py cannot be compiled: {why:#}")),
+    };
+    let with_module = |mut command: Command| {
+        command.env("PYTHONPATH", &module);
+        command
+    };
+    all(
+        "mpich-ucx",
+        &source,
+        |stand| with_module(ucx(stand, MPICH, 2)),
+        |stand| with_module(plain_mpich(stand)),
+    );
 }

@@ -309,6 +309,14 @@ mod tests {
     }
 
     #[test]
+    fn all_of_open_mpi_that_uses_libfabric_takes_the_provider() {
+        let set = Library::OpenMpi.transport(Over::Fabric).expect("Open MPI has libfabric");
+        for name in ["OMPI_MCA_mtl_ofi_provider_include", "OMPI_MCA_btl_ofi_provider_include"] {
+            assert!(set.contains(&(name, "ginnel".into())), "{name}: {set:?}");
+        }
+    }
+
+    #[test]
     fn long_messages_stay_in_the_segment_beside_other_transports() {
         let set = |transports: &str| beside_others(OsStr::new(transports)).len();
         assert_eq!(

@@ -125,3 +125,21 @@ pub fn source_of(package: &str, version: &str) -> Result<PathBuf> {
     })?;
     Ok(source)
 }
+
+/// Compiles the Python module whose source that is, by its setup.py and with these variables, once
+/// for each name; gives the folder for `PYTHONPATH`.
+///
+/// # Errors
+/// When it cannot be compiled.
+pub fn python_module(source: &Path, name: &str, variables: &[(&str, &str)]) -> Result<PathBuf> {
+    let folder = source.with_file_name(name);
+    let library = folder.join("lib");
+    fetch::once(&folder, || {
+        let (work, library) = (folder.to_string_lossy(), library.to_string_lossy());
+        let words = ["setup.py", "-q", "build", "--build-base", &work, "--build-lib", &library];
+        let mut command = fetch::command("/usr/bin/python3", &words, source);
+        fetch::said(command.envs(variables.iter().copied()))?;
+        Ok(())
+    })?;
+    Ok(library)
+}

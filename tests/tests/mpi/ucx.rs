@@ -1,8 +1,8 @@
 //! Ranks of Open MPI and MPICH over UCX and the transport, and UCX's own programs.
 
 use super::{
-    Library, MPICH, OPEN_MPI, assert_nothing_is_left, kill_one_of_three, netpipe, program,
-    program_of,
+    Library, MPICH, OPEN_MPI, OPEN_SHMEM, assert_nothing_is_left, kill_one_of_three, netpipe,
+    program, program_of,
 };
 use ginnel_tests::{Stand, build, permit, skip};
 use std::fs::File;
@@ -27,7 +27,7 @@ pub fn ucx(stand: &Stand, library: Library, ranks: u32) -> Command {
         "-n",
         &ranks.to_string(),
     ]);
-    if library.name == OPEN_MPI.name {
+    if library.name != MPICH.name {
         command.args(["--oversubscribe", "--bind-to", "none"]);
     }
     command
@@ -67,6 +67,22 @@ fn over_ucx_with_other_numbers_of_ranks() {
 fn one_sided_over_ucx() {
     for library in [OPEN_MPI, MPICH] {
         [2, 3].into_iter().for_each(|ranks| over_ucx(library, ranks, "oneside"));
+    }
+}
+
+/// Puts, gets, atomics, locks and collectives of OpenSHMEM: by the transport alone, and nothing is
+/// left.
+#[test]
+#[ignore = "test-all: as with MPI"]
+fn open_shmem_over_ucx() {
+    let _permit = permit::cpu(2);
+    for elements in [2, 3, 4] {
+        let name = format!("shmem-ucx-{elements}");
+        let Some(program) = program_of(OPEN_SHMEM, "shmem", &name) else { return };
+        let stand = Stand::plain(&name).limit(Duration::from_secs(300));
+        let done = stand.run(ucx(&stand, OPEN_SHMEM, elements).arg(program));
+        assert!(done.success() && done.stdout.contains("all well"), "{done}");
+        assert_nothing_is_left(&stand);
     }
 }
 

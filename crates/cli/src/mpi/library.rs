@@ -56,6 +56,9 @@ impl Library {
                 // those not looked at yet are lost, and others done twice. So one at a time.
                 ("OMPI_MCA_mtl_ofi_progress_event_cnt", "1"),
                 ("OMPI_MCA_osc", "^rdma"),
+                // Where the user takes btl/ofi for one-sided calls: it would take libfabric's own
+                // tcp between network namespaces, which has no atomics, and abort.
+                ("OMPI_MCA_btl_ofi_provider_include", "ginnel"),
             ])),
             (Self::OpenMpi, Over::Ucx) => Ok(owned(&[
                 ("OMPI_MCA_pml", "ucx"),
