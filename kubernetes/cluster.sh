@@ -4,8 +4,8 @@
 #
 #   kubernetes/cluster.sh       as root; after `make product`. CARGO_TARGET_DIR says where that is.
 #
-# All of it lives in namespaces of its own, and ends with them. Needs redis, openssl, nft and python3,
-# and what kubernetes/image.sh and kubernetes/programs.sh need: the latter builds Kubernetes once, for
+# All of it lives in namespaces of its own, and ends with them. Needs redis, nginx, wrk, openssl, nft and
+# python3, and what kubernetes/image.sh and kubernetes/programs.sh need: the latter builds Kubernetes once, for
 # half an hour. KEEP=1 leaves the directory with all logs. AGENT_IMAGE names the file of an image that
 # is there already, for whoever has no time for image.sh's. CHART_VALUES is handed to helm: with
 # CHART_VALUES='--set runtimeHandlers={other}' the agent gives no pod anything, and this must fail.
@@ -15,10 +15,13 @@ shopt -s inherit_errexit
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
 node=ginnel-node address=10.99.0.1 agents_in=ginnel-system
+more=(nginx wrk)
 
 prepare() {
     "$here/programs.sh" cluster
     [[ -n ${AGENT_IMAGE:-} ]] || "$here/image.sh"
+    mkdir -p "$1/image/etc"
+    nginx_settings >"$1/image/etc/nginx.conf"
     make_image "$1"
     # A veth for each pod and no bridge: packets to a Service are translated on their way, both ways.
     configure "$1" '"type": "ptp"'
@@ -70,6 +73,19 @@ proxy_settings() {
 	clientConnection: {kubeconfig: $work/admin.kubeconfig}
 	conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 	nftables: {minSyncPeriod: 100ms}
+	END
+}
+
+nginx_settings() {
+    cat <<-END
+	daemon off; worker_processes 1; pid /tmp/nginx.pid; error_log stderr;
+	events { worker_connections 100; }
+	http {
+	    access_log off;
+	    client_body_temp_path /tmp/body; proxy_temp_path /tmp/proxy; fastcgi_temp_path /tmp/fastcgi;
+	    uwsgi_temp_path /tmp/uwsgi; scgi_temp_path /tmp/scgi;
+	    server { listen 8080; keepalive_requests 1000000000; location / { return 200 'an answer of nginx'; } }
+	}
 	END
 }
 
@@ -192,6 +208,8 @@ pods() {
     {
         pod shop redis redis-server --save '' --protected-mode no --bind 0.0.0.0
         echo ---
+        pod shop nginx nginx -c /etc/nginx.conf
+        echo ---
         pod shop client sleep infinity
         echo ---
         pod other client sleep infinity
@@ -199,7 +217,8 @@ pods() {
         pod plain client sleep infinity
     } | kubectl apply -f -
     kubectl expose -n shop pod redis --port 6379
-    kubectl wait -n shop --for=condition=Ready pod/redis pod/client --timeout=240s
+    kubectl expose -n shop pod nginx --port 8080
+    kubectl wait -n shop --for=condition=Ready pod/redis pod/nginx pod/client --timeout=240s
     kubectl wait -n other --for=condition=Ready pod/client --timeout=240s
     kubectl wait -n plain --for=condition=Ready pod/client --timeout=240s
     service=$(kubectl get service -n shop redis -o jsonpath='{.spec.clusterIP}')
@@ -222,7 +241,7 @@ seen() {
     peer=$(kubectl get pod -n "$1" "$2" -o jsonpath='{.status.podIP}')
     load "$1" "$2" 60 &
     load=$!
-    until_true 15 asks "$peer" || fail "the status in the server's pod does not know of $1/$2"
+    until_true 90 asks "$peer" || { status redis; kubectl get pods -A -o wide; kubectl logs -n "$agents_in" daemonset/ginnel-agent; } >&2 || fail "the status in the server's pod does not know of $1/$2"
     sleep 3
     status redis --json | python3 "$here/ends.py" share "$peer" | tee "$work/share"
     end_load "$load"
@@ -282,6 +301,49 @@ says_why() {
 }
 
 names_reason() { status redis | grep -q 'peer has no shim or uses another segment'; }
+
+# nginx and wrk, by a Service of their own.
+web() {
+    echo "== nginx, by its Service: a pod without an annotation, and one of the group"
+    local url peer load namespace
+    url=http://$(kubectl get service -n shop nginx -o jsonpath='{.spec.clusterIP}'):8080/
+    for namespace in plain shop; do
+        kubectl exec -n "$namespace" client -- wrk -t 1 -c 2 -d 3s "$url" | grep Requests/sec
+    done
+    peer=$(kubectl get pod -n shop client -o jsonpath='{.status.podIP}')
+    kubectl exec -n shop client -- wrk -t 1 -c 2 -d 30s "$url" >/dev/null &
+    load=$!
+    until_true 25 web_is_carried "$peer" || { cat "$work/share"; fail "nginx is not carried"; }
+    cat "$work/share"
+    wait "$load"
+}
+
+web_is_carried() {
+    status nginx --json | python3 "$here/ends.py" share "$1" >"$work/share"
+    carried_by_ring
+}
+
+# The plugin of kubectl, on all pods, and on one that has no library for each reason that it knows.
+plugin() {
+    echo "== kubectl ginnel status"
+    kubectl ginnel status -A | tee "$work/plugin"
+    grep -A 3 '^== shop/redis, container main, node ginnel-node$' "$work/plugin" | grep -q '^Segments in' ||
+        fail "the plugin shows nothing of a pod that has the library"
+    says 'it asks for no group'
+    kubectl annotate pod -n plain client ginnel.dev/group=late
+    says 'it asks for group late, and was given nothing'
+    kubectl annotate pod -n plain client ginnel.dev/exclude=other,main
+    says 'ginnel.dev/exclude names it'
+    kubectl annotate pod -n plain client ginnel.dev/inject=false
+    says 'the pod is left out'
+    ! kubectl ginnel status -n plain none || fail "the plugin knows of a pod that is not there"
+}
+
+# says WHAT: the plugin says it of the pod that has no library.
+says() {
+    kubectl ginnel status client -n plain --node "$node" >"$work/plugin"
+    grep -q "^Not carried: .*$1" "$work/plugin" || { cat "$work/plugin"; fail "the plugin does not say: $1"; }
+}
 
 agents() { kubectl get pod -n "$agents_in" -l app.kubernetes.io/name=ginnel-agent -o name; }
 
@@ -365,7 +427,7 @@ inside() {
     mount -t tmpfs tmpfs /run
     mount --bind "$work/lib" /var/lib
     mount --bind "$work/log" /var/log
-    export PATH=$cache/bin:$PATH HELM_CACHE_HOME=$work/helm HELM_CONFIG_HOME=$work/helm HELM_DATA_HOME=$work/helm
+    export PATH=$here:$cache/bin:$PATH HELM_CACHE_HOME=$work/helm HELM_CONFIG_HOME=$work/helm HELM_DATA_HOME=$work/helm
     ip link set lo up
     network
     pretend_settings
@@ -374,6 +436,8 @@ inside() {
     chart
     pods
     groups
+    web
+    plugin
     restarts
     eviction
     manifests

@@ -36,6 +36,7 @@ install "$out/ginnel-agent" "$target/$machine-unknown-linux-musl/release/ginnel-
 install -m 644 "$target/$machine-unknown-linux-gnu/release/libginnel_shim.so" "$root/usr/lib/ginnel"
 # In each pod, so that `kubectl exec POD -- /usr/lib/ginnel/ginnel status` can ask there.
 install "$target/$machine-unknown-linux-musl/release/ginnel" "$root/usr/lib/ginnel"
+[[ $("$root/usr/lib/ginnel/ginnel" --version) = "ginnel "* ]] || { echo "the ginnel in the image does not heed its arguments" >&2; exit 1; }
 CARGO_TARGET_DIR=$target scripts/build-musl.sh "$root/usr/lib/ginnel"
 python3 kubernetes/archive.py "$root" "$out/ginnel-agent.tar" "docker.io/library/ginnel-agent:$version" "$machine"
 echo "$out/ginnel-agent.tar: ginnel-agent:$version"

@@ -6,6 +6,8 @@ here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 target=$(realpath -m "${CARGO_TARGET_DIR:-$here/../target}")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ginnel-kubernetes
 image=docker.io/library/ginnel-test:1
+# What that has beside redis.
+more=()
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
@@ -18,12 +20,13 @@ until_true() {
     done
 }
 
-# make_image DIRECTORY leaves image.tar there: Debian's redis, with what it is linked with.
+# make_image DIRECTORY leaves image.tar there: Debian's redis and $more, with what they are linked with,
+# and what lies in DIRECTORY/image already.
 make_image() {
     local root=$1/image program file
     mkdir -p "$root"/{usr/bin,tmp,proc,sys,dev,etc}
     ln -s usr/bin "$root/bin"
-    for program in redis-server redis-benchmark redis-cli sleep timeout dd; do
+    for program in redis-server redis-benchmark redis-cli sleep timeout dd "${more[@]}"; do
         program=$(command -v "$program")
         cp -L "$program" "$root/usr/bin/"
         ldd "$program" | grep -o '/[^ ]*'

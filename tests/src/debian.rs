@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+const MIRROR: &str = "http://deb.debian.org/debian";
+
 /// The root directory `name`: of `suite`, with these packages and what they need. `None`, after
-/// saying why, where it cannot be had.
+/// saying why, where it cannot be had. With a suite of backports it is of the release that these
+/// are for; which packages come from there is written `PACKAGE/SUITE`.
 ///
 /// # Panics
 /// When the target folder cannot be written.
@@ -31,9 +34,12 @@ pub fn root(name: &str, suite: &str, packages: &[&str], what: &str) -> Option<Pa
     command.args(["1200", "mmdebstrap", "--mode=root", "--variant=minbase"]);
     command
         .arg(format!("--include={}", packages.join(",")))
-        .arg(suite)
+        .arg(suite.trim_end_matches("-backports"))
         .arg(&fresh)
-        .arg("http://deb.debian.org/debian");
+        .arg(MIRROR);
+    if suite.ends_with("-backports") {
+        command.arg(format!("deb {MIRROR} {suite} main"));
+    }
     let done = command.output();
     if done.as_ref().is_ok_and(|output| output.status.success()) {
         std::fs::rename(&fresh, &there).expect("a folder can be renamed");

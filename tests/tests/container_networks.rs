@@ -2,7 +2,7 @@
 //! `ginnel-broker`: which connections are carried, and what `ginnel status` says of the others.
 //! What is shown here stands as a table in docs/containers.md.
 
-use crate::containers::{host, pair, redis, remove};
+use crate::containers::{BOOKWORM, Release, TRIXIE, host_of, pair, redis, remove};
 use crate::service;
 use ginnel_tests::host::Host;
 use ginnel_tests::image::Image;
@@ -23,8 +23,13 @@ const G1: &str = "--device ginnel.dev/segment=g1";
 const G2: &str = "--device ginnel.dev/segment=g2";
 
 /// A host with a broker and some groups of containers; `None`, after saying why.
-fn host_with_broker(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
-    let host = host(what, images)?;
+pub fn host_with_broker(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
+    host_with_broker_of(&BOOKWORM, what, images)
+}
+
+/// The same of another release.
+fn host_with_broker_of(release: &Release, what: &str, images: &[(&str, &Image)]) -> Option<Host> {
+    let host = host_of(release, what, images)?;
     let check = host.sh("ginnel-broker --check");
     if check.code != 0 {
         skip(what, &format!("no broker runs here: {}", check.err.trim()));
@@ -189,22 +194,9 @@ fn podman_without_root() {
     let _permit = permit::cpu(1);
     let Some(image) = redis(what) else { return };
     let Some(host) = host_with_broker(what, &[("redis", &image)]) else { return };
-    host.must(
-        "mkdir -p /dev/net && { test -e /dev/net/tun || mknod -m 666 /dev/net/tun c 10 200; }",
-    );
-    host.must(
-        "useradd -m -u 1500 alice; for f in /etc/subuid /etc/subgid; do echo alice:300000:65536 >>$f; done
-         install -d -o alice -m 700 /run/user/1500 && rm -f /etc/containers/storage.conf
-         install -d -o alice /home/alice/.config /home/alice/.config/containers
-         printf '[storage]\\ndriver = \"vfs\"\\n' >/home/alice/.config/containers/storage.conf
-         printf '#!/bin/sh\\ncd && exec setpriv --reuid=1500 --regid=1500 --init-groups env HOME=/home/alice XDG_RUNTIME_DIR=/run/user/1500 \"$@\"\\n' \
-             >/usr/local/bin/as-alice && chmod 755 /usr/local/bin/as-alice",
-    );
-    let as_alice = "HOME=/home/alice /usr/local/bin/as-alice";
+    let as_alice = as_alice(&host);
     let engine = format!("{as_alice} podman");
-    host.must(&format!(
-        "tar -C /images/redis -c . | {engine} import -q - redis && {engine} network create own"
-    ));
+    host.must(&format!("{engine} network create own"));
     let options = |group: &str| {
         host.said(&format!("{as_alice} ginnel container env {group}")).trim().to_owned()
             + " --network own"
@@ -217,6 +209,83 @@ fn podman_without_root() {
     }
     two.serve(&format!("{a} -p 8060:6379"));
     two.ask_from_host("127.0.0.1:8060", "g1", Err(NO_PEER));
+}
+
+/// Has a user who can run containers, with the image; returns what begins the user's commands.
+fn as_alice(host: &Host) -> &'static str {
+    host.must(
+        "mkdir -p /dev/net && { test -e /dev/net/tun || mknod -m 666 /dev/net/tun c 10 200; }",
+    );
+    host.must(
+        "useradd -m -u 1500 alice; for f in /etc/subuid /etc/subgid; do echo alice:300000:65536 >>$f; done
+         install -d -o alice -m 700 /run/user/1500 && rm -f /etc/containers/storage.conf
+         install -d -o alice /home/alice/.config /home/alice/.config/containers
+         printf '[storage]\\ndriver = \"vfs\"\\n' >/home/alice/.config/containers/storage.conf
+         printf '#!/bin/sh\\ncd && exec setpriv --reuid=1500 --regid=1500 --init-groups env HOME=/home/alice XDG_RUNTIME_DIR=/run/user/1500 \"$@\"\\n' \
+             >/usr/local/bin/as-alice && chmod 755 /usr/local/bin/as-alice",
+    );
+    let as_alice = "HOME=/home/alice /usr/local/bin/as-alice";
+    host.must(&format!("tar -C /images/redis -c . | {as_alice} podman import -q - redis"));
+    as_alice
+}
+
+/// The older of the programs that make podman's networks: CNI's plugins "bridge" and "portmap".
+#[test]
+#[ignore = "test-all: boots a host with podman"]
+fn podmans_networks_by_cni() {
+    let what = "podman's networks by CNI";
+    let _permit = permit::cpu(1);
+    let Some(image) = redis(what) else { return };
+    let Some(host) = host_with_broker(what, &[("redis", &image)]) else { return };
+    host.must(
+        "sed -i 's/netavark/cni/' /etc/containers/containers.conf && podman network create --disable-dns n1 \
+         && podman network create --disable-dns n2",
+    );
+    assert_eq!(host.said("podman info -f '{{.Host.NetworkBackend}}'").trim(), "cni");
+    let two = Two { host: &host, engine: "podman" };
+    let address = two.serve(G1);
+    two.ask(NARROW, &format!("{address}:6379"), "u1000", Ok(()));
+    two.serve(&format!("{G1} -p 8080:6379"));
+    two.ask(G2, "10.88.0.1:8080", "g2", Ok(()));
+    two.serve(&format!("{G1} -p 8080:6379"));
+    two.ask_from_host("127.0.0.1:8080", "g2", Ok(()));
+    let address = two.serve(&format!("{G1} --network n1"));
+    two.ask(&format!("{G2} --network n2"), &format!("{address}:6379"), "g2", Ok(()));
+}
+
+/// podman 5: its networks by nftables; containers without root have pasta for their network, which
+/// makes connections of its own.
+#[test]
+#[ignore = "test-all: boots a host with podman"]
+fn podman_5s_networks() {
+    let what = "podman 5's networks";
+    let _permit = permit::cpu(1);
+    let Some(image) = redis(what) else { return };
+    let Some(host) = host_with_broker_of(&TRIXIE, what, &[("redis", &image)]) else { return };
+    let two = Two { host: &host, engine: "podman" };
+    let address = two.serve(G1);
+    two.ask(NARROW, &format!("{address}:6379"), "u1000", Ok(()));
+    two.serve(&format!("{G1} -p 8080:6379"));
+    two.ask(G2, "10.88.0.1:8080", "g2", Ok(()));
+    two.serve(&format!("{G1} -p 8080:6379"));
+    two.ask_from_host("127.0.0.1:8080", "g2", Ok(()));
+
+    // pasta gives a container the addresses of the host's interface to the outside.
+    host.must(
+        "ip link add up0 type veth peer name up1 && ip address add 192.0.2.1/24 dev up0 && ip link set up0 up \
+         && ip link set up1 up && ip route add default via 192.0.2.254",
+    );
+    let as_alice = as_alice(&host);
+    let engine = format!("{as_alice} podman");
+    let two = Two { host: &host, engine: &engine };
+    let options = |group: &str| {
+        host.said(&format!("{as_alice} ginnel container env {group}")).trim().to_owned()
+    };
+    let a = options("a") + " --network pasta";
+    two.serve(&format!("{a} -p 8061:6379"));
+    two.ask_from_host("192.0.2.1:8061", "g1", Err(NO_PEER));
+    two.serve(&format!("{a} -p 8061:6379"));
+    two.ask(&a, "host.containers.internal:8061", "a", Err(NO_PEER));
 }
 
 #[test]

@@ -6,15 +6,27 @@ use ginnel_tests::host::Host;
 use ginnel_tests::image::Image;
 use ginnel_tests::{build, debian, permit, release, skip};
 use std::path::Path;
+use std::process::Command;
 
-/// What the host has.
-const HOST: [&str; 16] = [
+/// Which Debian the host is, and what it has beside [`HOST`].
+pub struct Release {
+    suite: &'static str,
+    packages: &'static [&'static str],
+}
+
+/// podman 4.3, with either of the programs that make its networks, and docker 20.10.
+pub const BOOKWORM: Release =
+    Release { suite: "bookworm", packages: &["docker.io", "containernetworking-plugins"] };
+/// podman 5.4, with pasta.
+pub const TRIXIE: Release = Release { suite: "trixie", packages: &["passt"] };
+
+/// What every host has.
+const HOST: [&str; 15] = [
     "systemd",
     "systemd-sysv",
     "dbus",
     "iproute2",
     "podman",
-    "docker.io",
     "crun",
     "runc",
     "netavark",
@@ -47,8 +59,15 @@ const SETUP: &str = r#"
 
 /// The host, with these images; `None` where it cannot be had.
 pub fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
+    host_of(&BOOKWORM, what, images)
+}
+
+/// The same of another release.
+pub fn host_of(release: &Release, what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     let portable = packages::portable()?;
-    let root = debian::root("podman", "bookworm", &HOST, what)?;
+    let packages = [&HOST[..], release.packages].concat();
+    let name = format!("containers-{}", release.suite);
+    let root = debian::root(&name, release.suite, &packages, what)?;
     let installed = tempfile::tempdir().expect("a directory");
     install::make_from(&portable, "install", installed.path(), "/usr");
     let places: Vec<String> = images.iter().map(|(name, _)| format!("/images/{name}")).collect();
@@ -68,7 +87,7 @@ pub fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
 
 /// What belongs to every glibc, and no program made for a newer one asks for: the library, which is
 /// made for older ones too, does (docs/containers.md).
-fn add_c_library(image: &Image) {
+pub fn add_c_library(image: &Image) {
     for name in ["libpthread.so.0", "libdl.so.2"] {
         image.copy(
             &Path::new("/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name),
@@ -142,6 +161,13 @@ fn podman_with_one_option_carries() {
             device("user")
         );
         service::assert_carried(&pair(&host, runtime, [&narrow, &narrow]), 90);
+        let status = host.said(&format!(
+            "podman --runtime {runtime} run --rm {narrow} redis /usr/bin/cat /proc/self/status"
+        ));
+        // With the runtime's filter of system calls, too.
+        for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
+            assert!(status.lines().any(|said| said == line), "{line}: {status}");
+        }
         // root within is somebody else on the host.
         let mapped =
             format!("{} --uidmap 0:100000:65536 --gidmap 0:100000:65536", device("mapped"));
@@ -207,7 +233,7 @@ fn a_group_is_seen_from_the_host_and_removed_when_it_is_done() {
 #[test]
 fn a_library_for_this_machine_alone_is_refused() {
     let own = build::shim();
-    let said = std::process::Command::new(build::ginnel())
+    let said = Command::new(build::ginnel())
         .env("GINNEL_SHIM", &own)
         .args(["container", "env", "refused"])
         .output();
@@ -234,6 +260,10 @@ fn images_of_every_kind_run() {
     let program = build::program("half_close");
     bare.add(&program);
     add_c_library(&bare);
+    // Which belongs to a compiler, and not to the C library.
+    let mut find = Command::new("find");
+    let found = find.arg(bare.root()).args(["-name", "libgcc_s*"]).output().expect("find runs");
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
     let mut images = vec![("redis", &redis), ("bare", &bare)];
     let musl_program = build::musl_program("half_close");
     if let Some(program) = &musl_program {

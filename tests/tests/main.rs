@@ -6,6 +6,7 @@ mod broker;
 mod c_libraries;
 mod conformance;
 mod container_networks;
+mod container_pairs;
 mod containers;
 mod crash;
 mod detach;

@@ -1,15 +1,18 @@
 //! `make rpms`, and what the packages do in a root that knows rpm: installed with all that they
-//! require, used, upgraded, removed. There is no distribution of rpm's here: the root is Debian's,
-//! and a package that has nothing says what its C library provides, as rpm's own tools read it.
+//! require, used, upgraded, removed, by rpm and by dnf. There is no distribution of rpm's here: the
+//! root is Debian's, and a package that has nothing says what its C library provides, as rpm's own
+//! tools read it.
 
 use crate::packages::portable;
 use ginnel_tests::host::Host;
 use ginnel_tests::{build, debian, permit, skip};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
-const BASE: [&str; 7] =
-    ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "iproute2", "rpm"];
+const BASE: [&str; 8] =
+    ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "iproute2", "rpm", "dnf"];
 
 /// Installs a package that provides what the root has.
 const WHAT_IS_THERE: &str = r#"cd /tmp && cat >base.spec <<SPEC && rpmbuild -bb --define '_topdir /tmp/base' base.spec && rpm -i base/RPMS/noarch/*.rpm
@@ -20,7 +23,7 @@ Summary: What the root has
 License: none
 BuildArch: noarch
 AutoReqProv: no
-Provides: /bin/sh /sbin/ldconfig /usr/bin/pkg-config
+Provides: /bin/sh /sbin/ldconfig /usr/bin/pkg-config rtld(GNU_HASH)
 $(cd /lib/x86_64-linux-gnu && ls $PWD/{libc.so.6,libpthread.so.0,libdl.so.2,libm.so.6,libgcc_s.so.1,ld-linux-x86-64.so.2} |
     /usr/lib/rpm/find-provides | sed 's/^/Provides: /')
 %description
@@ -30,7 +33,7 @@ SPEC"#;
 
 /// All files that packages and their scripts could leave behind, but for what rpm, the users' list
 /// and services keep; and Ginnel's own folders. (Others belong to packages that are not here.)
-const FILES: &str = "find /etc /usr /var/lib -xdev \\( -path /var/lib/rpm -o -path /var/lib/systemd -o -path /var/lib/redis \
+const FILES: &str = "find /etc /usr /var/lib -xdev \\( -path /var/lib/rpm -o -path /var/lib/dnf -o -path /var/lib/systemd -o -path /var/lib/redis \
     -o -path /etc/.pwd.lock -o -name '*-' -o -path /etc/ld.so.cache \\) -prune -o \\( -not -type d -o -path '*ginnel*' \\) -print | sort";
 
 const ALL: &str =
@@ -60,18 +63,34 @@ fn rpms(release: &str) -> Option<PathBuf> {
     Some(into)
 }
 
+/// Both releases, made once.
+fn both() -> Option<&'static [PathBuf; 2]> {
+    static BOTH: OnceLock<Option<[PathBuf; 2]>> = OnceLock::new();
+    BOTH.get_or_init(|| Some([rpms("1")?, rpms("2")?])).as_ref()
+}
+
+/// A host that knows rpm, with the packages of both releases.
+fn host(what: &str) -> Option<Host> {
+    let [one, _] = both()?;
+    let root = debian::root("bookworm-dnf", "bookworm", &BASE, what)?;
+    let host = Host::boot(what, Some(&root), &[(one.parent().expect("a folder"), "/rpms")])?;
+    host.must(WHAT_IS_THERE);
+    Some(host)
+}
+
+/// What is there of [`FILES`] that was not before.
+fn assert_nothing_is_left(host: &Host, before: &str) {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (before, after) = (lines(before), lines(&host.said(FILES)));
+    let left: Vec<_> = after.difference(&before).collect();
+    assert_eq!(left, [""; 0], "left behind");
+}
+
 #[test]
 #[ignore = "test-all: makes packages, and a root with rpm"]
 fn the_rpm_packages_live_and_go() {
     let _permit = permit::cpu(1);
-    let (Some(one), Some(_)) = (rpms("1"), rpms("2")) else { return };
-    let what = "rpm packages";
-    let Some(root) = debian::root("bookworm-rpm", "bookworm", &BASE, what) else { return };
-    let Some(host) = Host::boot(what, Some(&root), &[(one.parent().expect("a folder"), "/rpms")])
-    else {
-        return;
-    };
-    host.must(WHAT_IS_THERE);
+    let Some(host) = host("rpm packages") else { return };
     let before = host.said(FILES);
 
     host.must("rpm -i /rpms/1/*.rpm");
@@ -105,9 +124,26 @@ fn the_rpm_packages_live_and_go() {
     assert_ne!(host.sh("systemctl is-active ginneld").code, 0, "it was stopped");
     // What the administrator wrote is the administrator's.
     host.must("rm /etc/ginnel/switch.toml.rpmsave && rmdir /etc/ginnel");
-    let lines =
-        |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
-    let (before, after) = (lines(&before), lines(&host.said(FILES)));
-    let left: Vec<_> = after.difference(&before).collect();
-    assert_eq!(left, [""; 0], "left behind");
+    assert_nothing_is_left(&host, &before);
+}
+
+/// dnf, as on Fedora or RHEL, finds in them what they require of each other and of the system.
+#[test]
+#[ignore = "test-all: makes packages, and a root with rpm"]
+fn dnf_installs_upgrades_and_removes_them() {
+    let _permit = permit::cpu(1);
+    let Some(host) = host("rpm packages by dnf") else { return };
+    let dnf = "dnf -y --disablerepo='*' --releasever=1";
+    // What dnf makes at its first use is its own.
+    host.must(&format!("{dnf} repolist"));
+    let before = host.said(FILES);
+    host.must(&format!("{dnf} install /rpms/1/*.rpm"));
+    host.must(&format!("rpm -V {ALL} && ginnel --version && systemctl start ginneld"));
+    let daemon = host.said("systemctl show --value -p MainPID ginneld");
+    host.must(&format!("{dnf} upgrade /rpms/2/*.rpm"));
+    assert!(host.said("rpm -q ginnel").contains("-2."), "it was upgraded");
+    assert_ne!(host.said("systemctl show --value -p MainPID ginneld"), daemon, "the new one runs");
+    host.must(&format!("{dnf} remove {ALL}"));
+    assert_ne!(host.sh("systemctl is-active ginneld").code, 0, "it was stopped");
+    assert_nothing_is_left(&host, &before);
 }

@@ -31,7 +31,7 @@ fn drop_in(name: &str) -> String {
 }
 
 /// The share of a client's bytes that rings carried, in percent, from its report.
-fn share(report: &str) -> u64 {
+pub fn share(report: &str) -> u64 {
     let sum = |key: &str| -> u64 {
         let key = format!("\"{key}\":");
         let values = report.split(key.as_str()).skip(1);

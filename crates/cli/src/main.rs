@@ -52,26 +52,37 @@ mod vm;
 
 use args::{Cli, Command};
 use clap::Parser;
+#[cfg(not(test))]
+use std::ffi::OsStr;
+use std::ffi::OsString;
+#[cfg(not(test))]
+use std::os::unix::ffi::OsStrExt;
 
 /// Something went wrong; it was said on standard error.
 const FAILED: i32 = 1;
 
-/// What the C library starts.
+/// What the C library starts. It hands over the arguments: glibc tells Rust's library of them
+/// before, musl does not.
 #[cfg(not(test))]
 #[expect(
     unsafe_code,
     reason = "the name by which the C library calls it; no other definition of it is linked"
 )]
 #[unsafe(no_mangle)]
-extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
-    start()
+extern "C" fn main(argc: libc::c_int, argv: *const *const libc::c_char) -> libc::c_int {
+    let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|at| {
+        // SAFETY: the C library hands over so many pointers to strings, which stay (C11, 5.1.2.2.1).
+        let argument = unsafe { std::ffi::CStr::from_ptr(*argv.add(at)) };
+        OsStr::from_bytes(argument.to_bytes()).to_owned()
+    });
+    start(arguments)
 }
 
-fn start() -> i32 {
+fn start(arguments: impl Iterator<Item = OsString>) -> i32 {
     // Root's commands look at all users' files, which their owners may cut short meanwhile.
     ginnel_region::cut::survive();
     let mut wrong = false;
-    let done = match Cli::parse().command {
+    let done = match Cli::parse_from(arguments).command {
         Command::Run(args) => return run::run(&args),
         Command::Cp(args) => return cp::cp(&args),
         Command::Mpirun(args) => return mpi::mpirun(&args),

@@ -1,19 +1,14 @@
 //! `ginnel-broker`: whom it makes a pair, who gets nothing, and that nobody keeps another waiting.
 
-mod asker;
-
-pub use asker::{Asker, PATIENCE, pair, possible};
+use crate::askers::{Asker, NOBODY, PATIENCE, become_user, pair, possible};
 use ginnel_region::Segment;
 use ginnel_tcp::broker::{Heard, Question, Verdict, ask, connect, hear, part};
 use ginnel_tests::daemon::Broker;
-use rustix::thread::set_thread_res_uid;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-
-const NOBODY: u32 = 65534;
 
 /// Both get the same memory, once, and nobody else gets any; further connections meet there.
 #[test]
@@ -236,12 +231,7 @@ fn limits_are_told_and_are_each_users_own() {
     servers[1].hand_in(&accepts, false, 1);
     servers[1].waits();
     let as_nobody = std::thread::spawn(move || {
-        set_thread_res_uid(
-            rustix::process::Uid::ROOT,
-            rustix::process::Uid::from_raw(NOBODY),
-            rustix::process::Uid::ROOT,
-        )
-        .expect("this thread's");
+        become_user(NOBODY);
         let other = Asker(connect(&path).expect("it listens"));
         other.hand_in(&connects, true, 3);
         other.verdict()

@@ -1,11 +1,10 @@
 //! What memory `ginnel-broker` takes, and that it stays below its cgroup's limit, whoever asks.
 
-use crate::broker::{Asker, PATIENCE, pair, possible};
-use ginnel_tcp::broker::{Heard, Question, Verdict, ask, connect, hear};
+use crate::askers::{Asker, PATIENCE, become_user, pair, possible, raise_limit};
+use ginnel_tcp::broker::{Answer, Heard, Question, Verdict, ask, connect, hear, part};
 use ginnel_tests::daemon::Broker;
 use ginnel_tests::limit::MemoryLimit;
-use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
-use rustix::thread::set_thread_res_uid;
+use ginnel_tests::permit;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
@@ -59,12 +58,73 @@ fn at_its_memory_limit_a_broker_makes_no_pairs() {
     assert_eq!((second.verdict(), first.verdict()), (Verdict::Meet, Verdict::Meet));
 }
 
+/// Two processes that make one pair after the other, and keep the memory of each: their limit does
+/// not count it any more, and it counts as the broker's. It makes no more pairs, for anybody, until
+/// they let go of it, and is not killed.
+#[test]
+fn who_hoards_memory_of_pairs_has_none_made() {
+    let name = "who_hoards_memory_of_pairs_has_none_made";
+    let Some(limit) = possible(name).then(|| MemoryLimit::new(name, 32 << 20)).flatten() else {
+        return;
+    };
+    let _permit = permit::cpu(1);
+    raise_limit();
+    let broker = Broker::start_within(&limit.enter(), "[broker]\npairs = 4\n");
+    let (first, second) = (Asker::new(&broker), Asker::new(&broker));
+    let (client, server) = pair();
+    // What ended before is said once more where that overtook the word of the pair.
+    let next = |asker: &Asker| loop {
+        let (answer, memory) = asker.answer();
+        if answer.verdict != Verdict::Ended {
+            break (answer, memory);
+        }
+    };
+    let hears_of_its_end = |asker: &Asker, pair: u64| {
+        while !matches!(asker.answer().0, Answer { verdict: Verdict::Ended, pair: ended, .. } if ended == pair)
+        {
+        }
+    };
+    // One more pair, with its memory, or why not.
+    let meet = |number: u64| {
+        first.hand_in(&server, false, number);
+        first.waits();
+        second.hand_in(&client, true, number);
+        let ((told, memory), (also, _)) = (next(&second), next(&first));
+        let memory = memory.ok_or(told.verdict)?;
+        assert_eq!((told.verdict, also.verdict), (Verdict::Meet, Verdict::Meet));
+        // Both hear of the first farewell, and who says the second one of that.
+        for (asker, hear) in [(&first, &[&first, &second][..]), (&second, &[&second])] {
+            part(asker.0.0, told.pair);
+            hear.iter().for_each(|other| hears_of_its_end(other, told.pair));
+        }
+        Ok(memory)
+    };
+    let (mut hoard, until) = (Vec::new(), Instant::now() + 6 * PATIENCE);
+    let refused = loop {
+        match meet(1 + hoard.len() as u64) {
+            Ok(memory) => hoard.push(memory),
+            // Something was said to them that they had not read.
+            Err(Verdict::Nobody) => {}
+            Err(verdict) => break verdict,
+        }
+        assert!(hoard.len() < 20_000, "each takes a page of 32 MiB");
+        assert!(Instant::now() < until, "{} pairs, and no end", hoard.len());
+    };
+    println!("{} memories were kept", hoard.len());
+    assert!(refused == Verdict::NoMemory && hoard.len() > 100, "{refused:?}, {}", hoard.len());
+    drop(hoard);
+    let until = Instant::now() + PATIENCE;
+    while meet(100_000).is_err() {
+        assert!(Instant::now() < until, "no room");
+    }
+}
+
 /// Connections of a user, who asks something for each, until one is turned away or there are as
 /// many as that; whether one was.
 fn ask_as(user: u32, many: usize, broker: &Broker) -> (Vec<Asker>, bool) {
     let path = broker.socket();
     let asks = move || {
-        set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT).expect("this thread's");
+        become_user(user);
         let nothing = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut askers = Vec::new();
         while askers.len() < many {
@@ -99,9 +159,7 @@ fn at_its_memory_limit_a_broker_takes_no_more_processes() {
     let Some(limit) = possible(name).then(|| MemoryLimit::new(name, 48 << 20)).flatten() else {
         return;
     };
-    let most = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: most.maximum, maximum: most.maximum })
-        .expect("may be raised");
+    raise_limit();
     let (greedy, other) =
         (Broker::start_within(&limit.enter(), ""), Broker::start_within(&limit.enter(), ""));
     let (mut askers, mut turned_away) = (Vec::new(), false);

@@ -1,7 +1,10 @@
 //! One executable of all tests in this folder: it is linked once, and tests that wait overlap
 //! across files. One file's tests, or one: `cargo test -p ginnel-host joining::`.
 
+mod askers;
 mod broker;
+mod broker_cost;
+mod broker_hostile;
 mod broker_memory;
 mod common;
 mod joining;

@@ -67,22 +67,15 @@ fn programs_in_c_are_compiled_and_run_in_debian_13() {
     compiled_in("trixie");
 }
 
+const HEADERS: &str = "linux-headers-cloud-amd64";
+
 /// The driver's package, beside the headers of a release's kernel: DKMS builds it as it is
 /// installed, and takes it away with it.
-fn driver_in(suite: &str) {
+fn driver_in(suite: &str, headers: &str) {
     let _permit = permit::cpu(2);
     let Some([one, _]) = both() else { return };
     let what = format!("the driver's package in {suite}");
-    let packages = [
-        "systemd",
-        "systemd-sysv",
-        "dbus",
-        "dkms",
-        "kmod",
-        "gcc",
-        "make",
-        "linux-headers-cloud-amd64",
-    ];
+    let packages = ["systemd", "systemd-sysv", "dbus", "dkms", "kmod", "gcc", "make", headers];
     let Some(root) = debian::root(&format!("{suite}-headers"), suite, &packages, &what) else {
         return;
     };
@@ -109,11 +102,18 @@ fn driver_in(suite: &str) {
 #[test]
 #[ignore = "test-all: fetches the headers of Debian 12's kernel"]
 fn the_driver_is_built_for_debian_12() {
-    driver_in("bookworm");
+    driver_in("bookworm", HEADERS);
 }
 
 #[test]
 #[ignore = "test-all: fetches the headers of Debian 13's kernel"]
 fn the_driver_is_built_for_debian_13() {
-    driver_in("trixie");
+    driver_in("trixie", HEADERS);
+}
+
+#[test]
+#[ignore = "test-all: fetches the headers of a kernel of Debian 12's backports"]
+fn the_driver_is_built_for_a_kernel_of_backports() {
+    let suite = "bookworm-backports";
+    driver_in(suite, &format!("{HEADERS}/{suite}"));
 }

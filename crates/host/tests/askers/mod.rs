@@ -1,12 +1,17 @@
-//! Processes that ask the broker, as far as it can tell, and connections for them.
+//! Processes that ask `ginnel-broker`, as far as it can tell.
 
+use ginnel_region::sys::Fd;
 use ginnel_tcp::broker::{Answer, Beside, Heard, Question, Verdict, ask, connect, hear};
 use ginnel_tests::daemon::Broker;
 use ginnel_tests::{is_root, skip};
+use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
+use rustix::thread::set_thread_res_uid;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+/// Another user.
+pub const NOBODY: u32 = 65534;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn pair() -> (TcpStream, TcpStream) {
@@ -25,7 +30,7 @@ pub fn possible(test: &str) -> bool {
 }
 
 /// A process that asks, as far as the broker can tell.
-pub struct Asker(pub ginnel_region::sys::Fd);
+pub struct Asker(pub Fd);
 
 impl Asker {
     pub fn new(broker: &Broker) -> Self {
@@ -37,12 +42,12 @@ impl Asker {
     }
 
     /// The next answer that is not "it waits", and the memory beside it.
-    pub(super) fn answer(&self) -> (Answer, Option<ginnel_region::sys::Fd>) {
+    pub fn answer(&self) -> (Answer, Option<Fd>) {
         let (answer, beside) = self.whole_answer();
         (answer, beside.memory)
     }
 
-    pub(super) fn whole_answer(&self) -> (Answer, Beside) {
+    pub fn whole_answer(&self) -> (Answer, Beside) {
         let until = Instant::now() + PATIENCE;
         loop {
             match hear(self.0.0) {
@@ -67,7 +72,7 @@ impl Asker {
     }
 
     /// Waits for an answer, and leaves it unread.
-    pub(super) fn is_answered(&self) {
+    pub fn is_answered(&self) {
         let mut said = libc::pollfd { fd: self.0.0, events: libc::POLLIN, revents: 0 };
         let limit = i32::try_from(PATIENCE.as_millis()).expect("seconds");
         // SAFETY: one entry, which is writable.
@@ -77,4 +82,16 @@ impl Asker {
     pub fn verdict(&self) -> Verdict {
         self.answer().0.verdict
     }
+}
+
+/// Has this thread, and no other, be another user's.
+pub fn become_user(user: u32) {
+    set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT).expect("this thread's");
+}
+
+/// So many descriptors as there may be.
+pub fn raise_limit() {
+    let most = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: most.maximum, maximum: most.maximum })
+        .expect("may be raised");
 }
