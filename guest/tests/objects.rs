@@ -1,8 +1,10 @@
 //! Named objects between two machines, through their device: what `crates/sdk` plays between two
-//! processes of one kernel, and an array of numpy's.
+//! processes of one kernel; machines that stand still, lose the device, or the daemon; and an array of
+//! numpy's.
 
 use crate::common::{Lab, PATIENCE, wait};
 use ginnel_guest::{machine, source_dir, target_dir};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -41,7 +43,7 @@ fn objects_join_two_machines_and_outlive_one() {
     let survivor = one.start("between outlives 2 >said 2>&1", SCENES).expect("started");
     let says = |lab: &Lab, what: &str| {
         wait(what, || {
-            let said = lab.guests[0].sh("cat said");
+            let said = lab.guests[0].sh("cat said 2>/dev/null || true");
             assert!(!said.contains("panicked"), "{said}");
             said.contains(what).then_some(())
         });
@@ -55,6 +57,92 @@ fn objects_join_two_machines_and_outlive_one() {
     says(&lab, "met 2");
     lab.guests[1].kill();
     says(&lab, "gone 2");
+    survivor.finish().expect("ended").good().expect("well");
+    lab.guests[0].assert_healthy();
+}
+
+/// Stops a machine's processors, or lets them go on.
+fn tell(lab: &mut Lab, which: usize, command: &str) {
+    lab.guests[which].qmp(json!({"execute": command})).expect("done");
+}
+
+/// One machine stands still again and again, and `ginneld` is killed, under objects of all kinds.
+fn play_through_pauses(lab: &mut Lab) {
+    let second = "between second; status=$?; touch over; exit $status";
+    let parts = [(0, "between first"), (1, second)]
+        .map(|(which, line)| lab.guests[which].start(line, SCENES).expect("started"));
+    let mut rounds = 0;
+    while lab.guests[1].sh("ls over 2>/dev/null || true").is_empty() {
+        tell(lab, 1, "stop");
+        lab.daemon.kill_instance().expect("killed, and started again");
+        std::thread::sleep(Duration::from_millis(300));
+        tell(lab, 1, "cont");
+        rounds += 1;
+    }
+    let said = parts.map(|part| part.finish().expect("ended"));
+    for part in &said {
+        assert!(part.status == 0 && part.out.contains("8 scenes"), "{said:#?}");
+    }
+    assert!(rounds >= 3, "{rounds} pauses");
+}
+
+/// A machine loses its device while one of its processes waits, and gets it back.
+fn lose_the_device(lab: &mut Lab) {
+    let answers = lab.guests[0].start("between answers 2", SCENES).expect("started");
+    let loses = lab.guests[1].start("between loses >loses 2>&1", SCENES).expect("started");
+    let says = |lab: &Lab, what: &str| {
+        wait(what, || {
+            let said = lab.guests[1].sh("cat loses 2>/dev/null || true");
+            assert!(!said.contains("panicked"), "{said}");
+            said.contains(what).then_some(())
+        });
+    };
+    says(lab, "waits");
+    lab.unplug(1);
+    says(lab, "gone");
+    lab.plug(1);
+    says(lab, "back");
+    for part in [answers, loses] {
+        part.finish().expect("ended").good().expect("well");
+    }
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn objects_outlast_pauses_the_daemon_and_the_device() {
+    let _alone = machine::alone();
+    let between = between();
+    let mut lab = Lab::boot(2, true, &[between.to_str().expect("UTF-8")]);
+    play_through_pauses(&mut lab);
+    lose_the_device(&mut lab);
+
+    // One holds everything. As long as its machine only stands still, nobody has any of it.
+    let survivor = lab.guests[0].start("between outlives 2 >said 2>&1", SCENES).expect("started");
+    let said = |lab: &Lab, what: &str| {
+        let said = lab.guests[0].sh("cat said 2>/dev/null || true");
+        assert!(!said.contains("panicked"), "{said}");
+        said.contains(what)
+    };
+    let dies = "between dies >said 2>&1 & echo $! >pid; wait $!";
+    let _holds = lab.guests[1].start(dies, SCENES).expect("started");
+    wait("met 1", || said(&lab, "met 1").then_some(()));
+    tell(&mut lab, 1, "stop");
+    std::thread::sleep(Duration::from_secs(3));
+    lab.daemon.kill_instance().expect("killed, and started again");
+    std::thread::sleep(Duration::from_secs(2));
+    tell(&mut lab, 1, "cont");
+    lab.guests[1].sh("ginnel ls; sleep 1");
+    assert!(!said(&lab, "gone 1"), "it stood still, and was taken for dead");
+    // Without the device it is as good as dead.
+    lab.unplug(1);
+    wait("gone 1", || said(&lab, "gone 1").then_some(()));
+    lab.plug(1);
+    lab.guests[1].sh("kill -9 $(cat pid)");
+    let _holds = lab.guests[1].start(dies, SCENES).expect("started");
+    wait("met 2", || said(&lab, "met 2").then_some(()));
+    lab.daemon.kill_instance().expect("killed, and started again");
+    lab.guests[1].kill();
+    wait("gone 2", || said(&lab, "gone 2").then_some(()));
     survivor.finish().expect("ended").good().expect("well");
     lab.guests[0].assert_healthy();
 }

@@ -1,8 +1,8 @@
 //! Header, library and pkg-config file, used by programs in C11 and C++17 that know nothing else.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
@@ -15,20 +15,20 @@ pub fn installed(to: &Path) {
     assert!(built.status.success(), "{built:?}");
 }
 
-/// Runs a command that is ended, and has failed, after two minutes.
+/// Runs a command. One that has not ended after ten minutes, which only a hang takes, is ended and
+/// has failed. What it prints is read meanwhile: nobody waits for room in a pipe.
 pub fn ran(command: &mut Command) -> Output {
-    use std::process::Stdio;
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let until = Instant::now() + Duration::from_secs(120);
-    while child.try_wait().expect("a child").is_none() {
-        if Instant::now() > until {
-            let _ = child.kill();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let pid = child.id().to_string();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    match told.recv_timeout(Duration::from_secs(600)) {
+        Ok(output) => output.expect("a child"),
+        Err(_) => {
+            let _ = Command::new("kill").args(["-9", &pid]).status();
             panic!("{command:?} hangs");
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
-    child.wait_with_output().expect("it has ended")
 }
 
 fn compiled(place: &Path, compiler: &str, standard: &str, source: &str) -> PathBuf {

@@ -1,5 +1,8 @@
 //! iceoryx2's published conformance tests, with the types of this crate: one after another, as its
-//! authors run them, in a segment that is this process's own.
+//! authors run them. First one process runs them in a segment of its own, then two processes at once
+//! in a segment that both have. Two virtual machines run some of them (`guest/tests/iceoryx2.rs`).
+
+mod runs;
 
 extern crate alloc;
 extern crate iceoryx2_bb_loggers;
@@ -161,6 +164,7 @@ mod harness {
 }
 
 fn main() {
-    let _directory = ginnel::testing::directory();
-    harness::main();
+    if !runs::starts_others() {
+        harness::main();
+    }
 }

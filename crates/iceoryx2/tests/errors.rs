@@ -86,3 +86,14 @@ fn the_list_of_objects_shows_iceoryx2s() {
         shown(".data");
     });
 }
+
+/// On one kernel there is one clock. Between machines it is refused (`guest/tests/iceoryx2.rs`).
+#[test]
+fn a_deadline_is_kept_on_one_kernel() {
+    stage::play("errors::a_deadline_is_kept_on_one_kernel", |_: Part| {
+        let node = NodeBuilder::new().create::<Service>().expect("a node");
+        let second = std::time::Duration::from_secs(1);
+        let service = node.service_builder(&name("late")).event().deadline(second).create();
+        assert_eq!(service.expect("a service").static_config().deadline(), Some(second));
+    });
+}

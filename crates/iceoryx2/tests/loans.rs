@@ -176,3 +176,65 @@ fn samples_of_a_dead_subscriber_are_lent_again() {
         }
     });
 }
+
+/// Images by loan from a producer to two consumers, one of which is killed with images in its
+/// hands: the other has each of them, whole, and the producer finds a loan for each.
+#[test]
+fn images_for_two_of_whom_one_is_killed() {
+    const IMAGES: u64 = 60;
+    const PIXELS: usize = 100 * 100 * 3;
+    stage::play("loans::images_for_two_of_whom_one_is_killed", |part| {
+        let open = |node: &Node<Service>| {
+            let service = node.service_builder(&"images".try_into().expect("a name"));
+            let service =
+                service.publish_subscribe::<[u8]>().user_header::<u64>().max_subscribers(2);
+            let service = service.subscriber_max_borrowed_samples(3);
+            // All of them wait for who is slow.
+            service.subscriber_max_buffer_size(IMAGES as usize).open_or_create().expect("a service")
+        };
+        let is_whole = |image: &[u8], number: u64| {
+            image.len() == PIXELS && image.iter().all(|pixel| *pixel == number as u8)
+        };
+        if let Part::Role(role, _) = part {
+            let (own, mut held) = (node(), Vec::new());
+            let images = open(&own);
+            let consumer = images.subscriber_builder().create().expect("a subscriber");
+            let mut next = 0;
+            while next < IMAGES {
+                let Some(image) = consumer.receive().expect("received") else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                if role == "keeps" {
+                    held.push(image);
+                    if held.len() == 2 {
+                        ready().set().expect("told");
+                        std::thread::sleep(3 * LONG);
+                    }
+                    continue;
+                }
+                assert_eq!(*image.user_header(), next, "each of them, in order");
+                assert!(is_whole(image.payload(), next));
+                next += 1;
+            }
+            return;
+        }
+        let own = node();
+        let images = open(&own);
+        let producer = images.publisher_builder().initial_max_slice_len(PIXELS);
+        let producer = producer.create().expect("a publisher");
+        let mut consumers = vec![stage::role("shows", ""), stage::role("keeps", "")];
+        stage::until("both", || images.dynamic_config().number_of_subscribers() == 2);
+        for number in 0..IMAGES {
+            let mut image = producer.loan_slice_uninit(PIXELS).expect("a loan is left");
+            *image.user_header_mut() = number;
+            image.write_from_fn(|_| number as u8).send().expect("sent");
+            if number == IMAGES / 2 {
+                ready().wait_timeout(LONG).expect("it has images in its hands");
+                consumers.pop().expect("the one that keeps").kill();
+                clear(&own, || images.dynamic_config().number_of_subscribers() == 1);
+            }
+        }
+        consumers.remove(0).ends();
+    });
+}

@@ -36,7 +36,7 @@ macro_rules! tests {
 }
 
 tests! {
-    samples slices history no_overflow held headers refused shared_by_threads
+    samples flat_map slices history no_overflow held headers refused shared_by_threads
     woken wait_sets kept_together told_of_notifiers
     answers streams given_up largest_answers
     values whole_values

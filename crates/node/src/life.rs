@@ -5,6 +5,8 @@
 use ginnel_region::PAGE;
 use ginnel_region::sys::{self, Fd};
 use std::ffi::CStr;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Opens the file `name` of locks in the directory `dir`, and makes it where it is missing. Who may
 /// use the segment may ask who lives, also those whom it was opened to since.
@@ -28,13 +30,9 @@ pub fn open_lives(dir: i32, name: &CStr) -> sys::Result<Fd> {
 /// A byte's lock, kept by a map of the file: a child of fork does not get it, and exec ends it.
 #[derive(Debug)]
 pub struct LifeLock {
-    at: *mut u8,
+    /// The map; null once it was given up.
+    at: AtomicPtr<u8>,
 }
-
-// SAFETY: the map is never looked into.
-unsafe impl Send for LifeLock {}
-// SAFETY: as above.
-unsafe impl Sync for LifeLock {}
 
 impl LifeLock {
     /// Locks a byte through `fd`, an open file of nobody else's, which is closed.
@@ -43,7 +41,7 @@ impl LifeLock {
     /// The `errno`.
     pub fn new(fd: Fd, byte: u64) -> sys::Result<Self> {
         let at = sys::map_shared(fd.0, PAGE as usize, false)?;
-        let lock = Self { at };
+        let lock = Self { at: AtomicPtr::new(at) };
         sys::keep_from_children(at, PAGE as usize)?;
         sys::share_byte(fd.0, byte)?;
         Ok(lock)
@@ -55,19 +53,21 @@ impl LifeLock {
     /// The `errno`.
     pub fn share(&self, with_children: bool) -> sys::Result<()> {
         let share = if with_children { sys::give_to_children } else { sys::keep_from_children };
-        share(self.at, PAGE as usize)
+        share(self.at.load(Relaxed), PAGE as usize)
     }
 
-    /// In a child that got it: gives the child's part of it up.
-    pub fn leave_to_parent(&self) {
-        // SAFETY: nobody looks into the map.
-        unsafe { sys::unmap(self.at, PAGE as usize) };
+    /// Gives it up. In a child that got it: the child's part of it.
+    pub fn give_up(&self) {
+        let at = self.at.swap(std::ptr::null_mut(), Relaxed);
+        if !at.is_null() {
+            // SAFETY: nobody looks into the map, and nobody else has its address any more.
+            unsafe { sys::unmap(at, PAGE as usize) };
+        }
     }
 }
 
 impl Drop for LifeLock {
     fn drop(&mut self) {
-        // SAFETY: nobody looks into the map.
-        unsafe { sys::unmap(self.at, PAGE as usize) };
+        self.give_up();
     }
 }

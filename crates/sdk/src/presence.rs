@@ -190,9 +190,20 @@ impl Presence {
     #[cold]
     fn why_not(&self) -> Error {
         if self.segment().is_gone() {
+            self.leave_life();
             return Error::Gone;
         }
         self.head().err().unwrap_or(Error::Lost)
+    }
+
+    /// This party is dead from here on: its device was taken out. What it had is others', also where
+    /// the device comes back while this process lives.
+    fn leave_life(&self) {
+        self.own.get().into_iter().for_each(|own| own.life.give_up());
+        // Who has this list just now, this thread perhaps, asks again before it uses anything.
+        if let Ok(uses) = self.uses.try_lock() {
+            uses.further.iter().for_each(|own| own.life.give_up());
+        }
     }
 
     /// The same, for what one may do who only looks on.

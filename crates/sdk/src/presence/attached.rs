@@ -77,11 +77,11 @@ impl Presence {
 
     /// In a child that is a party itself by now, and has its parent's life: gives that up.
     pub fn leave_life_to_parent(&self) {
-        self.own.get().into_iter().for_each(|own| own.life.leave_to_parent());
+        self.own.get().into_iter().for_each(|own| own.life.give_up());
         // A thread of the parent's that held the lock is not here to let it go: pages beside the
         // first then live as long as this child.
         if let Ok(uses) = self.uses.try_lock() {
-            uses.further.iter().for_each(|own| own.life.leave_to_parent());
+            uses.further.iter().for_each(|own| own.life.give_up());
         }
     }
 }

@@ -36,7 +36,7 @@ macro_rules! scenes {
 }
 
 scenes! {
-    topics: samples slices history no_overflow held headers refused shared_by_threads;
+    topics: samples flat_map slices history no_overflow held headers refused shared_by_threads;
     events: woken wait_sets kept_together told_of_notifiers;
     calls: answers streams given_up largest_answers;
     boards: values whole_values;

@@ -74,6 +74,59 @@ pub mod samples {
     }
 }
 
+/// A map that one fills where it lies, and another looks things up in: a container of iceoryx2's
+/// that may lie at any address.
+pub mod flat_map {
+    use super::*;
+    use iceoryx2_bb_container::flatmap::FixedSizeFlatMap;
+
+    const ENTRIES: usize = 100;
+
+    #[derive(Debug, ZeroCopySend)]
+    #[repr(C)]
+    struct Prices(FixedSizeFlatMap<u64, [u32; 4], ENTRIES>);
+
+    fn open(stand: &Stand) -> Topic<Service, Prices, ()> {
+        let service = stand.node.service_builder(&name("prices")).publish_subscribe::<Prices>();
+        service.open_or_create().expect("a service")
+    }
+
+    fn price(of: u64) -> [u32; 4] {
+        [of as u32, of as u32 + 1, of as u32 * 2, u32::MAX - of as u32]
+    }
+
+    pub fn first(stand: &mut Stand) {
+        let topic = open(stand);
+        let publisher = topic.publisher_builder().create().expect("a publisher");
+        until("a subscriber", || {
+            seen(|see| topic.dynamic_config().list_subscribers(|_| see())) == 1
+        });
+        let sample = publisher.loan_uninit().expect("a loan");
+        let mut sample = sample.write_payload(Prices(FixedSizeFlatMap::new()));
+        let Prices(map) = sample.payload_mut();
+        for of in 0..ENTRIES as u64 {
+            map.insert(of * 31, price(of)).expect("room");
+        }
+        assert!(map.insert(7, price(7)).is_err(), "it is full");
+        assert_eq!(map.remove(&31), Some(price(1)));
+        sample.send().expect("sent");
+        stand.meet();
+    }
+
+    pub fn second(stand: &mut Stand) {
+        let topic = open(stand);
+        let subscriber = topic.subscriber_builder().create().expect("a subscriber");
+        let sample = wait_for("the map", || subscriber.receive().expect("received"));
+        let Prices(map) = sample.payload();
+        assert_eq!(map.len(), ENTRIES - 1);
+        assert_eq!((map.get(&31), map.get(&1)), (None, None), "removed, and never there");
+        for of in (0..ENTRIES as u64).filter(|of| *of != 1) {
+            assert_eq!(map.get_ref(&(of * 31)), Some(&price(of)), "{of}");
+        }
+        stand.meet();
+    }
+}
+
 /// Slices that grow: the publisher makes more memory while the subscriber reads the old.
 pub mod slices {
     use super::*;
