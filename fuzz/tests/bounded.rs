@@ -18,67 +18,42 @@ fn bounded(wanted: &str) {
     eprintln!("{name}: {runs} runs");
 }
 
-#[test]
-fn segment() {
-    bounded("segment");
+/// A test for each.
+macro_rules! targets {
+    ($($test:ident: $name:literal),* $(,)?) => {
+        const NAMES: &[&str] = &[$($name),*];
+        $(
+            #[test]
+            fn $test() {
+                bounded($name);
+            }
+        )*
+    };
+}
+
+targets! {
+    segment: "segment",
+    channel: "channel",
+    protocol: "protocol",
+    config: "config",
+    switch_ring: "switch-ring",
+    switch_messages: "switch-messages",
+    switch_offload: "switch-offload",
+    switch_hosts: "switch-hosts",
+    switch_handshakes: "switch-handshakes",
+    switch_lent: "switch-lent",
+    switch_vsock: "switch-vsock",
+    cache_session: "cache-session",
+    cache_reader: "cache-reader",
+    fabric: "fabric",
 }
 
 #[test]
-fn channel() {
-    bounded("channel");
-}
-
-#[test]
-fn protocol() {
-    bounded("protocol");
-}
-
-#[test]
-fn config() {
-    bounded("config");
-}
-
-#[test]
-fn switch_ring() {
-    bounded("switch-ring");
-}
-
-#[test]
-fn switch_messages() {
-    bounded("switch-messages");
-}
-
-#[test]
-fn switch_offload() {
-    bounded("switch-offload");
-}
-
-#[test]
-fn switch_hosts() {
-    bounded("switch-hosts");
-}
-
-#[test]
-fn switch_handshakes() {
-    bounded("switch-handshakes");
-}
-
-#[test]
-fn switch_vsock() {
-    bounded("switch-vsock");
-}
-
-#[test]
-fn cache_session() {
-    bounded("cache-session");
-}
-
-#[test]
-fn cache_reader() {
-    bounded("cache-reader");
-}
-
-#[test]
-fn fabric() {
-    bounded("fabric");
+fn no_target_is_left_out() {
+    let sorted = |mut names: Vec<&'static str>| {
+        names.sort_unstable();
+        names
+    };
+    let all = ginnel_fuzz::TARGETS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(sorted(NAMES.to_vec()), sorted(all));
 }

@@ -23,6 +23,7 @@ mod rxe;
 mod segments;
 mod servers;
 mod sriov;
+mod story;
 mod switch;
 mod sysv;
 mod vsock;

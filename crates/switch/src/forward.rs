@@ -49,9 +49,10 @@ impl Switch {
     /// One turn: every queue and every host that is awake.
     pub fn turn(&mut self) -> Turn {
         let mut found = if self.serve_hosts() { Turn::Worked } else { Turn::Idle };
-        let mut place = 0;
+        let (mut place, mut more) = (0, false);
         while let Some(&sender) = self.awake.get(place) {
             let taken = self.serve(sender);
+            more |= taken.more;
             if taken.frames > 0 {
                 found = Turn::Worked;
             }
@@ -61,24 +62,33 @@ impl Switch {
                 place += 1;
             }
         }
+        if self.gathers || more {
+            self.tell_hosts(more);
+        }
+        self.gathers = more;
         found
     }
 
     /// Takes what waits in one queue.
     fn serve(&mut self, sender: Sender) -> Taken {
         let Some(mut port) = self.ports.get_mut(sender.port as usize).and_then(Option::take) else {
-            return Taken { frames: 0, asleep: true };
+            return Taken { frames: 0, asleep: true, more: false };
         };
         let taken = self.serve_port(&mut port, sender.queue);
         self.ports[sender.port as usize] = Some(port);
-        self.tell();
+        if taken.more || self.gathers {
+            // What is gathered for hosts is looked at when the turn ends.
+            self.tell_ports();
+        } else {
+            self.tell();
+        }
         taken
     }
 
     fn serve_port(&mut self, port: &mut Port, number: u16) -> Taken {
-        let asleep = Taken { frames: 0, asleep: true };
+        let asleep = Taken { frames: 0, asleep: true, more: false };
         if port.resume.is_some_and(|resume| resume > self.clock.now) {
-            return Taken { frames: 0, asleep: false };
+            return Taken { frames: 0, asleep: false, more: false };
         }
         port.resume = None;
         let Some(device) = port.device_mut() else { return asleep };
@@ -119,7 +129,9 @@ impl Switch {
                 Err(broken) => break Err(broken),
             }
         };
-        self.settle(port, number, (ring, &memory), frames, result)
+        let more = cost >= BUDGET && result.is_ok();
+        let taken = self.settle(port, number, (ring, &memory), frames, result);
+        Taken { more, ..taken }
     }
 
     /// Tells the guest what was taken, and decides whether its queue is looked at further.
@@ -131,7 +143,7 @@ impl Switch {
         frames: usize,
         result: Result<(), Broken>,
     ) -> Taken {
-        let asleep = Taken { frames: 0, asleep: true };
+        let asleep = Taken { frames: 0, asleep: true, more: false };
         let interrupt = ring.publish(memory);
         port.counters.interrupts += u64::from(interrupt);
         let waits = port.resume.is_some();
@@ -155,7 +167,7 @@ impl Switch {
             Ok(sleeps) => {
                 queue.awake = !sleeps;
                 queue.ring = Some(ring);
-                Taken { frames, asleep: sleeps }
+                Taken { frames, asleep: sleeps, more: false }
             }
             Err(broken) => {
                 queue.ring = Some(ring);
@@ -168,7 +180,7 @@ impl Switch {
                     queue = number,
                     why = broken
                 );
-                Taken { frames, asleep: true }
+                Taken { frames, asleep: true, more: false }
             }
         }
     }
@@ -297,12 +309,12 @@ impl Switch {
     #[inline]
     fn learn(&mut self, port: &mut Port, from: Mac) -> Result<(), Reason> {
         let (now, key, index) = (self.clock.seconds, port.config.key, port.index);
-        if port.sources.get(from, self.fdb.generation(), now) == Some(index) {
+        if port.sources.get(key, from, self.fdb.generation(), now) == Some(index) {
             return Ok(());
         }
         match self.fdb.learn(key, from, index, now, port.config.macs) {
             Learned::Known | Learned::New => {
-                port.sources.put(from, self.fdb.generation(), now, index);
+                port.sources.put(key, from, self.fdb.generation(), now, index);
                 Ok(())
             }
             Learned::TooMany => {
@@ -315,12 +327,12 @@ impl Switch {
 
     #[inline]
     fn find(&mut self, port: &mut Port, to: Mac) -> Option<u32> {
-        let (now, generation) = (self.clock.seconds, self.fdb.generation());
-        if let Some(found) = port.destinations.get(to, generation, now) {
+        let (now, generation, key) = (self.clock.seconds, self.fdb.generation(), port.config.key);
+        if let Some(found) = port.destinations.get(key, to, generation, now) {
             return Some(found);
         }
-        let found = self.fdb.find(port.config.key, to, now)?;
-        port.destinations.put(to, generation, now, found);
+        let found = self.fdb.find(key, to, now)?;
+        port.destinations.put(key, to, generation, now, found);
         Some(found)
     }
 
@@ -368,4 +380,6 @@ struct Taken {
     frames: usize,
     /// It is not to be looked at again before it is kicked.
     asleep: bool,
+    /// The turn ended with its budget: most likely there is more.
+    more: bool,
 }

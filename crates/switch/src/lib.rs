@@ -14,7 +14,7 @@
 //! | [`vsock`] | sockets between machines |
 //! | [`hosts`], [`secret`] | other hosts whose machines belong to the same segments; what they have in common |
 //! | [`loan`] | machines' memory that is sent to them where it is, until it is given back |
-//! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
+//! | [`control`], [`status`], [`trace`], [`metrics`], [`page`] | what others are told |
 //! | [`config`], [`places`], [`reload`] | the TOML file; sockets and tap devices; another file while it runs |
 //! | [`mod@log`] | log lines |
 //! | [`front_end`] | the other side of vhost-user, for tests, fuzzing and measuring |
@@ -46,6 +46,7 @@ pub mod loan;
 pub mod log;
 pub mod metrics;
 pub mod offload;
+pub mod page;
 pub mod places;
 pub mod poller;
 pub mod port;

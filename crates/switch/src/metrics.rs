@@ -1,12 +1,12 @@
-//! Metrics as Prometheus reads them (its text format 0.0.4), on loopback. Threads of their own
-//! answer, and ask the switch as every visitor of its control socket does: whoever asks for
-//! metrics, however slowly, takes nothing from frames but one answer, and nothing from others who
-//! ask. (A library would wait for visitors who do not read, and have as many as there are
-//! descriptors.)
+//! Metrics as Prometheus reads them (its text format 0.0.4), and a page for people, on loopback.
+//! Threads of their own answer, and ask the switch as every visitor of its control socket does:
+//! whoever asks for metrics, however slowly, takes nothing from frames but one answer, and nothing
+//! from others who ask. (A library would wait for visitors who do not read, and have as many as
+//! there are descriptors.)
 
 use crate::rests::EXHAUSTED;
 use crate::status::{HostStatus, PortStatus, Status, VsockStatus};
-use crate::{control, log};
+use crate::{control, log, page};
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -22,6 +22,15 @@ const MAX_VISITORS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a question.
 const MAX_QUESTION: usize = 8192;
+
+/// What can be asked for, up to the blank behind it; of what kind it is; its text.
+type Page = (&'static str, &'static str, fn(&Status) -> String);
+
+const PAGES: [Page; 2] = [
+    ("/ ", "text/html; charset=utf-8", page::html),
+    ("/metrics ", "text/plain; version=0.0.4", text),
+];
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 type Value = fn(&PortStatus) -> u64;
 
@@ -187,15 +196,16 @@ fn leave(visitors: &Visitors, stream: &Arc<TcpStream>) {
 fn answer(stream: &TcpStream, control: &Path) -> std::io::Result<()> {
     let until = Instant::now() + PATIENCE;
     let question = hear(stream, until)?;
-    let good = question.starts_with(b"GET /metrics ");
-    let text = if good { read(control) } else { Err(anyhow::anyhow!("GET /metrics")) };
-    let (status, text) = match text {
-        Ok(text) => ("200 OK", text),
-        Err(error) if good => ("503 Service Unavailable", format!("{error:#}\n")),
-        Err(error) => ("404 Not Found", format!("{error:#}\n")),
+    let asked = PAGES.iter().find(|(path, ..)| {
+        question.strip_prefix(b"GET ").is_some_and(|rest| rest.starts_with(path.as_bytes()))
+    });
+    let (status, kind, text) = match asked.map(|(_, kind, text)| (*kind, text, status(control))) {
+        None => ("404 Not Found", PLAIN, "GET / or /metrics\n".to_owned()),
+        Some((kind, text, Ok(status))) => ("200 OK", kind, text(&status)),
+        Some((_, _, Err(error))) => ("503 Service Unavailable", PLAIN, format!("{error:#}\n")),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
@@ -232,8 +242,8 @@ fn left(until: Instant) -> std::io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-fn read(control: &Path) -> Result<String> {
+fn status(control: &Path) -> Result<Status> {
     let mut answer = String::new();
     control::ask(control, "status")?.read_to_string(&mut answer)?;
-    Ok(text(&serde_json::from_str(&answer)?))
+    Ok(serde_json::from_str(&answer)?)
 }

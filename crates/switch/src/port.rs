@@ -12,7 +12,7 @@ use crate::wire::{HEADER, Mac, features};
 use smallvec::SmallVec;
 use std::time::Instant;
 
-/// Addresses of which a port remembers what the table says.
+/// Addresses of which a port, or a host, remembers what the table says.
 const CACHED: usize = 16;
 /// How much more than its rate a port may send at once: what it saves in this time.
 const BURST_MILLIS: u64 = 50;
@@ -33,6 +33,7 @@ struct Cached {
     generation: u64,
     /// Seconds of the switch's clock, at which it was true.
     at: u32,
+    key: u32,
     mac: Mac,
     port: u32,
 }
@@ -42,19 +43,19 @@ struct Cached {
 pub struct Cache([Cached; CACHED]);
 
 impl Cache {
-    /// What the table said of this address, this second and of this generation.
+    /// What the table said of this address of a segment, this second and of this generation.
     #[must_use]
     #[inline]
-    pub fn get(&self, mac: Mac, generation: u64, now: u32) -> Option<u32> {
+    pub fn get(&self, key: u32, mac: Mac, generation: u64, now: u32) -> Option<u32> {
         let entry = &self.0[usize::from(mac[5]) % CACHED];
         // A generation of 0 is an empty table's, of which nothing is remembered.
         let same = entry.generation == generation && entry.at == now && generation != 0;
-        (same && entry.mac == mac).then_some(entry.port)
+        (same && (entry.key, entry.mac) == (key, mac)).then_some(entry.port)
     }
 
     /// Remembers it.
-    pub fn put(&mut self, mac: Mac, generation: u64, now: u32, port: u32) {
-        self.0[usize::from(mac[5]) % CACHED] = Cached { generation, at: now, mac, port };
+    pub fn put(&mut self, key: u32, mac: Mac, generation: u64, now: u32, port: u32) {
+        self.0[usize::from(mac[5]) % CACHED] = Cached { generation, at: now, key, mac, port };
     }
 }
 

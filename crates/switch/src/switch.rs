@@ -70,6 +70,8 @@ pub struct Switch {
     pub(crate) cuts: usize,
     /// Other hosts.
     pub hosts: Hosts,
+    /// Ports had more in the last turn than one turn takes: what is gathered for hosts waits for it.
+    pub(crate) gathers: bool,
     /// Where machines' memory comes back that was lent to them, …
     pub(crate) desk: Arc<Desk>,
     /// … and who unmaps it where nobody else has it any more.
@@ -93,6 +95,7 @@ impl Switch {
         poller.watch(&*desk, Token::Desk)?;
         let mut switch = Self {
             hosts,
+            gathers: false,
             desk,
             closer: Arc::default(),
             memory_changed: true,

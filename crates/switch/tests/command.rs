@@ -162,7 +162,9 @@ fn prometheus_reads_what_is_counted() {
     ] {
         assert!(said.contains(line), "{said}");
     }
-    assert!(get("/").starts_with("HTTP/1.1 404"));
+    let page = get("/");
+    assert!(page.contains("text/html") && page.contains("<td>a<td>0<td>waiting"), "{page}");
+    assert!(get("/other").starts_with("HTTP/1.1 404"));
     // Whoever does not read, or does not ask, keeps nobody else waiting.
     let deaf: Vec<_> = (0..40)
         .map(|n| {

@@ -1,6 +1,8 @@
 //! What several of the tests use.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+pub mod stream;
+
 pub use ginnel_guest::PATIENCE;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::host::Host;
@@ -178,22 +180,13 @@ impl Lab {
 
     /// Takes the segment's device and its chardev out of a machine.
     pub fn unplug(&mut self, which: usize) {
-        let guest = &mut self.guests[which];
-        guest.unplug("ginnel-t-device").expect("unplugged");
-        // QEMU lets go of the device a moment later.
-        let remove = json!({"execute": "chardev-remove", "arguments": {"id": "ginnel-t"}});
-        let mut said = String::new();
-        wait("a free slot", || {
-            guest.qmp(remove.clone()).map_err(|error| said = error.to_string()).ok()
-        });
+        unplug(&mut self.guests[which]);
     }
 
     /// Puts it in again.
     pub fn plug(&mut self, which: usize) {
         let slot = u16::try_from(which).expect("few") + 1;
-        let options = self.daemon.vm_args("t", slot).expect("options");
-        self.guests[which].plug(&options).expect("plugged in");
-        self.guests[which].sh("until test -e /dev/ginnel0; do sleep 0.1; done");
+        plug(&mut self.guests[which], &self.daemon, slot);
     }
 
     /// No kernel and no daemon has complained.
@@ -202,6 +195,23 @@ impl Lab {
         let log = self.daemon.log();
         assert!(!log.contains("level=error"), "{log}");
     }
+}
+
+/// Takes the device of segment `t` and its chardev out of a machine.
+pub fn unplug(guest: &mut Guest) {
+    guest.unplug("ginnel-t-device").expect("unplugged");
+    // QEMU lets go of the device a moment later.
+    let remove = json!({"execute": "chardev-remove", "arguments": {"id": "ginnel-t"}});
+    let mut said = String::new();
+    wait("a free slot", || {
+        guest.qmp(remove.clone()).map_err(|error| said = error.to_string()).ok()
+    });
+}
+
+/// Puts it in again, for this slot of this daemon's.
+pub fn plug(guest: &mut Guest, daemon: &Daemon, slot: u16) {
+    guest.plug(&daemon.vm_args("t", slot).expect("options")).expect("plugged in");
+    guest.sh("until test -e /dev/ginnel0; do sleep 0.1; done");
 }
 
 /// `ginnel status --json` in a guest.

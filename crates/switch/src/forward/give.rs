@@ -60,10 +60,16 @@ impl Switch {
     /// Tells those guests of their frames to which some were given, and sends hosts theirs.
     pub(crate) fn tell(&mut self) {
         self.tell_guests();
-        self.tell_hosts();
+        self.tell_hosts(self.gathers);
         if self.take_back() {
             self.tell_guests();
         }
+    }
+
+    /// The same without the hosts.
+    pub(super) fn tell_ports(&mut self) {
+        self.take_back();
+        self.tell_guests();
     }
 
     fn tell_guests(&mut self) {

@@ -97,7 +97,7 @@ impl Switch {
                 break;
             }
         }
-        link.flush(self.clock.now)?;
+        link.flush(self.clock.now, self.gathers)?;
         Ok(cost)
     }
 
@@ -168,19 +168,35 @@ impl Switch {
             let link_local = to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 16;
             return if link_local { Err(Reason::LinkLocal) } else { Ok((None, offload)) };
         }
-        match self.fdb.find(key, to, self.clock.seconds) {
+        match self.find_of_host(place, key, to) {
             // It is another host's, to which the sender has sent it too.
             Some(index) if index >= FIRST => Err(Reason::Elsewhere),
             found => Ok((found, offload)),
         }
     }
 
+    fn find_of_host(&mut self, place: usize, key: u32, to: Mac) -> Option<u32> {
+        let (now, generation) = (self.clock.seconds, self.fdb.generation());
+        let host = self.hosts.all.get_mut(place)?;
+        if let Some(found) = host.destinations.get(key, to, generation, now) {
+            return Some(found);
+        }
+        let found = self.fdb.find(key, to, now)?;
+        host.destinations.put(key, to, generation, now, found);
+        Some(found)
+    }
+
     fn learn_of_host(&mut self, place: usize, key: u32, from: Mac) -> Result<(), Reason> {
         let now = self.clock.seconds;
         let macs = self.hosts.config.as_ref().map_or(0, |config| config.macs);
         let Some(host) = self.hosts.all.get_mut(place) else { return Ok(()) };
+        if host.sources.get(key, from, self.fdb.generation(), now) == Some(host.index) {
+            return Ok(());
+        }
         match self.fdb.learn(key, from, host.index, now, macs) {
-            Learned::Known | Learned::New => {}
+            Learned::Known | Learned::New => {
+                host.sources.put(key, from, self.fdb.generation(), now, host.index);
+            }
             Learned::TooMany => host.counters.unlearned += 1,
             Learned::Taken => return Err(Reason::SpoofedMac),
         }
@@ -199,12 +215,13 @@ impl Switch {
         given
     }
 
-    /// Sends what was gathered for hosts.
-    pub(super) fn tell_hosts(&mut self) {
+    /// Sends what was gathered for hosts. `more`: ports have more, by which it is joined in the next
+    /// turn.
+    pub(super) fn tell_hosts(&mut self, more: bool) {
         if self.hosts.is_empty() {
             return;
         }
-        for (place, lost) in self.hosts.flush(self.clock.now) {
+        for (place, lost) in self.hosts.flush(self.clock.now, more) {
             self.lose(place, &lost);
         }
     }

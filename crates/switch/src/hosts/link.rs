@@ -24,6 +24,8 @@ pub const ALIVE: Duration = Duration::from_secs(1);
 pub const SILENCE: Duration = Duration::from_millis(3500);
 /// Messages on their way while more are gathered: what comes meanwhile goes together.
 const AT_ONCE: usize = 2;
+/// How often a message is left for more: when its turn ends, and when the next one begins.
+const LEFT: u8 = 2;
 /// How long a machine's memory may be lent: its queue waits for it. A host that takes nothing for
 /// so long is lost.
 pub const LENT: Duration = Duration::from_secs(1);
@@ -109,8 +111,16 @@ struct Batch {
     frames: u32,
     /// It is whole, and waits for room alone.
     sealed: bool,
+    /// How often it was left for more to join it.
+    left: u8,
     /// The end of its one frame, where that lies.
     loan: Option<Loan>,
+}
+
+impl Batch {
+    fn new(index: u32) -> Self {
+        Self { index, len: 0, frames: 0, sealed: false, left: 0, loan: None }
+    }
 }
 
 /// What became of a frame that was put.
@@ -215,7 +225,7 @@ impl Link {
                     self.wire.look()?;
                 }
                 let Some(index) = self.wire.take() else { return Ok(Put::Full) };
-                none.insert(Batch { index, len: HEAD, frames: 0, sealed: false, loan: None })
+                none.insert(Batch { len: HEAD, ..Batch::new(index) })
             }
         };
         let buffer = self.wire.buffer(batch.index);
@@ -234,12 +244,19 @@ impl Link {
         Ok(Put::Copied)
     }
 
-    /// Sends what was gathered, or leaves it for when there is room: then more may join it.
+    /// Sends what was gathered, or leaves it for when there is room: then more may join it. Where
+    /// there is `more` to come at once it is left for that, for a turn.
     ///
     /// # Errors
     /// [`Lost`].
-    pub fn flush(&mut self, now: Instant) -> Result<(), Lost> {
+    pub fn flush(&mut self, now: Instant, more: bool) -> Result<(), Lost> {
         self.watch_loans(now);
+        if let Some(batch) = self.batch.as_mut().filter(|one| more && !one.sealed)
+            && batch.left < LEFT
+        {
+            batch.left += 1;
+            return Ok(());
+        }
         if self.batch.is_some() && self.wire.sending() >= AT_ONCE {
             self.wire.look()?;
         }
@@ -293,7 +310,7 @@ impl Link {
         let Some(index) = self.wire.take() else { return Ok(()) };
         let len = self.seals.alive(self.wire.buffer(index), keys);
         self.told = Some(now);
-        self.batch = Some(Batch { index, len, frames: 0, sealed: true, loan: None });
+        self.batch = Some(Batch { len, sealed: true, ..Batch::new(index) });
         self.go()
     }
 

@@ -37,6 +37,7 @@ use crate::counters::{Counters, Reason};
 use crate::loan::Lender;
 use crate::log;
 use crate::poller::{Poller, Token};
+use crate::port::Cache;
 use crate::ring::{Region, Slices};
 use crate::wire::HEADER;
 use calls::{Calls, News};
@@ -75,6 +76,10 @@ pub struct Host {
     pub trouble: Option<String>,
     /// Connections that were made.
     pub connections: u64,
+    /// What the table says of those to whom it sends, …
+    pub(crate) destinations: Cache,
+    /// … and of those who send from there.
+    pub(crate) sources: Cache,
     /// See [`Link::slow`], of its last connection.
     pub slow: Option<Instant>,
     /// It is looked at in each turn, since something came of late.
@@ -95,6 +100,8 @@ impl Host {
             counters: Counters::default(),
             trouble: None,
             connections: 0,
+            destinations: Cache::default(),
+            sources: Cache::default(),
             slow: None,
             awake: None,
             touched: false,
@@ -240,15 +247,16 @@ impl Hosts {
         }
     }
 
-    /// Sends what was gathered. Returns those that are lost.
-    pub fn flush(&mut self, now: Instant) -> Vec<(usize, Lost)> {
+    /// Sends what was gathered, or leaves it for a turn where there is `more` to come at once.
+    /// Returns those that are lost.
+    pub fn flush(&mut self, now: Instant, more: bool) -> Vec<(usize, Lost)> {
         let mut lost = Vec::new();
         for (place, host) in self.all.iter_mut().enumerate() {
             if std::mem::take(&mut host.touched)
                 && host.lost.is_none()
                 && let Some(link) = &mut host.link
             {
-                host.lost = link.flush(now).err();
+                host.lost = link.flush(now, more).err();
                 // It may answer, and something may have been seen of it already.
                 host.awake = Some(now);
             }

@@ -126,6 +126,8 @@ impl Hub {
         let (mut found, mut place) = (!self.behind.is_empty(), 0);
         for index in std::mem::take(&mut self.behind) {
             self.flush(index);
+            // It may have been stopped for what waited for it, and need not kick any more.
+            self.hear_again(index);
             self.tell();
         }
         while let Some(&index) = self.awake.get(place) {
@@ -143,12 +145,18 @@ impl Hub {
 
     /// A guest has kicked a queue.
     pub(super) fn kicked(&mut self, index: u32, number: u16) {
-        let (now, poll) = (self.clock.now, self.poll);
         if number == RECEIVES {
             self.flush(index);
         }
-        // Whoever takes answers again may have more to send. Whose other queue is stopped already
-        // is heard when it goes on: it goes on where it was stopped.
+        // Whoever takes answers again may have more to send.
+        self.hear_again(index);
+        self.tell();
+    }
+
+    /// A machine's sender is looked at in each turn again, until it has nothing. Whose queue is
+    /// stopped is heard when it goes on: it goes on where it was stopped.
+    fn hear_again(&mut self, index: u32) {
+        let (now, poll) = (self.clock.now, self.poll);
         let Some(machine) = self.machine(index).filter(|one| one.is_up()) else { return };
         let Some(device) = machine.seat.device_mut() else { return };
         let Some(queue) = device.queues.get_mut(usize::from(SENDS)) else { return };
@@ -156,7 +164,6 @@ impl Hub {
             queue.wake(now, poll);
             self.awake.push(index);
         }
-        self.tell();
     }
 
     /// Takes what a machine sends: was there anything, and is it not to be looked at further?

@@ -54,7 +54,7 @@ impl Link {
             return Ok(false);
         };
         let (len, loan) = (HEAD + message::taken(own), Some(loan));
-        self.batch = Some(Batch { index, len, frames: 1, sealed: false, loan });
+        self.batch = Some(Batch { len, frames: 1, loan, ..Batch::new(index) });
         self.lends = true;
         self.go()?;
         Ok(true)

@@ -34,13 +34,13 @@ fn frames_go_together_as_far_as_they_fit_and_none_is_lost() {
         let put =
             |a: &mut Link, len| a.put(3, &frame(len), &Slices::new(), None) == Ok(Put::Copied);
         assert!(put(&mut a, 4000) && put(&mut a, 61) && put(&mut a, LONGEST));
-        a.flush(now).expect("sent");
+        a.flush(now, false).expect("sent");
         assert_eq!(frames(&mut b, now), [4000, 61]);
         assert_eq!(frames(&mut b, now), [LONGEST]);
         // A host that takes nothing: all that can be on its way is, and then no more is taken.
         let mut count = 0;
         while put(&mut a, 60000) {
-            a.flush(now).expect("sent");
+            a.flush(now, false).expect("sent");
             count += 1;
             assert!(count < 100);
         }
@@ -48,10 +48,31 @@ fn frames_go_together_as_far_as_they_fit_and_none_is_lost() {
         let mut got = 0;
         for _ in 0..count {
             got += frames(&mut b, now).len();
-            a.flush(now).expect("sent");
+            a.flush(now, false).expect("sent");
         }
         assert_eq!((got, put(&mut a, 60)), (count, true));
     }
+}
+
+#[test]
+fn what_is_begun_waits_a_turn_for_more_and_no_longer() {
+    let ([mut a, mut b], now) = links(false);
+    let put =
+        |a: &mut Link| assert_eq!(a.put(3, &frame(60), &Slices::new(), None), Ok(Put::Copied));
+    put(&mut a);
+    for _ in 0..2 {
+        a.flush(now, true).expect("left");
+        put(&mut a);
+        assert!(frames(&mut b, now).is_empty());
+    }
+    a.flush(now, true).expect("sent");
+    assert_eq!(frames(&mut b, now), [60; 3]);
+    // What begins anew waits anew, and goes where there is no more.
+    put(&mut a);
+    a.flush(now, true).expect("left");
+    assert!(frames(&mut b, now).is_empty());
+    a.flush(now, false).expect("sent");
+    assert_eq!(frames(&mut b, now), [60]);
 }
 
 #[test]
