@@ -18,7 +18,6 @@ mod migrate;
 mod mpi;
 mod objects;
 mod pairs;
-mod plug;
 mod possession;
 mod rxe;
 mod segments;
