@@ -5,6 +5,7 @@
 use crate::{built, call, kernel::Kernel};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -74,9 +75,26 @@ impl Initramfs {
         let path = |line: &str| {
             line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned)
         };
-        for library in libraries.lines().filter_map(path) {
-            if !self.seen.contains(&library) {
-                self.file(&library, 0o755, &fs::read(&library).with_context(|| library.clone())?);
+        let paths: Vec<String> = libraries.lines().filter_map(path).collect();
+        let beside = paths.iter().find(|path| path.ends_with("/libc.so.6"));
+        for library in &paths {
+            if self.seen.contains(library) {
+                continue;
+            }
+            let content = fs::read(library).with_context(|| library.clone())?;
+            // The dynamic linker lies beside the C library, as in Debian, and is linked to.
+            match (Path::new(library).file_name().and_then(OsStr::to_str), beside) {
+                (Some(name), Some(libc)) if name.starts_with("ld-linux") => {
+                    let real = Path::new(libc).with_file_name(name).display().to_string();
+                    self.file(&real, 0o755, &content);
+                    if *library != real {
+                        self.directory(
+                            Path::new(library).parent().and_then(Path::to_str).unwrap_or("/"),
+                        );
+                        self.entry(library, SYMLINK, (0, 0), real.as_bytes());
+                    }
+                }
+                _ => self.file(library, 0o755, &content),
             }
         }
         Ok(())
