@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What ginnel-broker costs, in about a minute: a connection that moves into memory by its help, beside
-# one that moves within one segment and one over TCP; what is asked in vain; a broker that is killed
-# and started again while two processes exchange; a thousand pairs, and all of them idle. Each figure
-# of the first table is the median of its rounds.
+# What ginnel-broker costs, in about a minute: a connection that moves into memory by its help,
+# beside one that moves within one segment and one over TCP; what is asked in vain; a broker that is
+# killed and started again while two processes exchange; a thousand pairs, and all of them idle.
+# Each figure of the first table is the median of its rounds.
 #
 #   scripts/bench-broker.sh [ROUNDS]      (3; as root; after `make product`)
 #

@@ -50,7 +50,8 @@ fn services_join_two_machines_and_outlive_one() {
         assert!(part.status == 0 && part.out.contains("21 scenes"), "{said:#?}");
     }
 
-    // What means something else in another machine is refused, and that is said; and whom it trusts.
+    // What means something else in another machine is refused, and that is said; and whom it
+    // trusts.
     let said = one.sh("between deadline 2>&1");
     for words in ["refused", "Leave the deadline out", "This layer trusts the group"] {
         assert!(said.contains(words), "{said}");

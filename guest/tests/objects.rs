@@ -1,6 +1,6 @@
 //! Named objects between two machines, through their device: what `crates/sdk` plays between two
-//! processes of one kernel; machines that stand still, lose the device, or the daemon; and an array of
-//! numpy's.
+//! processes of one kernel; machines that stand still, lose the device, or the daemon; and an array
+//! of numpy's.
 
 use crate::common::{Lab, PATIENCE, wait};
 use ginnel_guest::{machine, source_dir, target_dir};

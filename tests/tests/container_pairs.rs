@@ -1,6 +1,6 @@
-//! redis and nginx, each with its client, in containers: that their bytes are carried within a group
-//! and between two, by the broker. Prints how many requests a second that makes beside TCP, which
-//! means something on a quiet machine alone.
+//! redis and nginx, each with its client, in containers: that their bytes are carried within a
+//! group and between two, by the broker. Prints how many requests a second that makes beside TCP,
+//! which means something on a quiet machine alone.
 
 use crate::container_networks::host_with_broker;
 use crate::containers::{add_c_library, redis, remove};

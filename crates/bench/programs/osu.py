@@ -7,7 +7,8 @@ A figure has mpi4py's own time in it, about half a microsecond a call, by every 
 
 import mpi4py
 
-# Open MPI's osc/pt2pt, which plain TCP has, makes no windows for programs whose threads call at once.
+# Open MPI's osc/pt2pt, which plain TCP has, makes no windows for programs whose threads call at
+# once.
 mpi4py.rc.threads = False
 
 from mpi4py import MPI  # noqa: E402

@@ -71,7 +71,8 @@ const FAILED: i32 = 1;
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: libc::c_int, argv: *const *const libc::c_char) -> libc::c_int {
     let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|at| {
-        // SAFETY: the C library hands over so many pointers to strings, which stay (C11, 5.1.2.2.1).
+        // SAFETY: the C library hands over so many pointers to strings, which stay (C11,
+        // 5.1.2.2.1).
         let argument = unsafe { std::ffi::CStr::from_ptr(*argv.add(at)) };
         OsStr::from_bytes(argument.to_bytes()).to_owned()
     });

@@ -1,6 +1,7 @@
 //! iceoryx2's published conformance tests, with the types of this crate: one after another, as its
-//! authors run them. First one process runs them in a segment of its own, then two processes at once
-//! in a segment that both have. Two virtual machines run some of them (`guest/tests/iceoryx2.rs`).
+//! authors run them. First one process runs them in a segment of its own, then two processes at
+//! once in a segment that both have. Two virtual machines run some of them
+//! (`guest/tests/iceoryx2.rs`).
 
 mod runs;
 

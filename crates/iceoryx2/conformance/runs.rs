@@ -32,9 +32,9 @@ pub fn starts_others() -> bool {
     false
 }
 
-/// The tests' own watchdog ends a process by SIGALRM when one of them has taken ten seconds, which on
-/// a busy machine is no sign of a hang. It stays away, and who started this process waits for it as
-/// long as [`RUN`].
+/// The tests' own watchdog ends a process by SIGALRM when one of them has taken ten seconds, which
+/// on a busy machine is no sign of a hang. It stays away, and who started this process waits for it
+/// as long as [`RUN`].
 fn be_patient() {
     // SAFETY: a set of signals of this function's own, zeroed first, as it may be.
     let done = unsafe {

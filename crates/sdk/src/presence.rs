@@ -196,8 +196,8 @@ impl Presence {
         self.head().err().unwrap_or(Error::Lost)
     }
 
-    /// This party is dead from here on: its device was taken out. What it had is others', also where
-    /// the device comes back while this process lives.
+    /// This party is dead from here on: its device was taken out. What it had is others', also
+    /// where the device comes back while this process lives.
     fn leave_life(&self) {
         self.own.get().into_iter().for_each(|own| own.life.give_up());
         // Who has this list just now, this thread perhaps, asks again before it uses anything.

@@ -70,7 +70,8 @@ pub struct Switch {
     pub(crate) cuts: usize,
     /// Other hosts.
     pub hosts: Hosts,
-    /// Ports had more in the last turn than one turn takes: what is gathered for hosts waits for it.
+    /// Ports had more in the last turn than one turn takes: what is gathered for hosts waits for
+    /// it.
     pub(crate) gathers: bool,
     /// Where machines' memory comes back that was lent to them, …
     pub(crate) desk: Arc<Desk>,

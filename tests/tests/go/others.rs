@@ -1,5 +1,5 @@
-//! What others do to a program in Go at work: `ginnel detach` and `attach`, an end that is killed, a
-//! proxy in C between its two ends.
+//! What others do to a program in Go at work: `ginnel detach` and `attach`, an end that is killed,
+//! a proxy in C between its two ends.
 
 use super::{command, end, run, serve, stand};
 use ginnel_tests::go::{KINDS, program};

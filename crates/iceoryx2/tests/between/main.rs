@@ -1,6 +1,6 @@
 //! A program of two that meet in a segment: `between first` and `between second` play all scenes
-//! with each other, `between outlives N` sees N `between dies` come and die. `between deadline` says
-//! whether an event service with a deadline can be made.
+//! with each other, `between outlives N` sees N `between dies` come and die. `between deadline`
+//! says whether an event service with a deadline can be made.
 
 extern crate iceoryx2_bb_loggers;
 

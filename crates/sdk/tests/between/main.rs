@@ -1,7 +1,7 @@
 //! A program of two that have a segment in common: `between first` and `between second` play all
 //! scenes with each other, `between outlives N` sees N `between dies` come, take hold of everything
-//! and die. `between loses` asks `between answers N`, loses the device of its machine, and asks again.
-//! Two processes of one kernel play it (`tests/between.rs`), two users (`tests/users.rs`)
+//! and die. `between loses` asks `between answers N`, loses the device of its machine, and asks
+//! again. Two processes of one kernel play it (`tests/between.rs`), two users (`tests/users.rs`)
 //! and two machines (`guest/tests/objects.rs`).
 
 mod deaths;

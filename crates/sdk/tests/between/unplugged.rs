@@ -1,5 +1,5 @@
-//! One that loses its device in the middle, as a machine does from which it is taken out, and one of
-//! another machine that talks with it before and afterwards.
+//! One that loses its device in the middle, as a machine does from which it is taken out, and one
+//! of another machine that talks with it before and afterwards.
 
 use crate::scenes::LONG;
 use ginnel::{Error, LockError, Memory, Mutex, Queue, Receiver, Segment, Sender};

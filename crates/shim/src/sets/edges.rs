@@ -68,7 +68,8 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 /// meant the end of the stream told as FIN.
 pub fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
     if events & libc::EPOLLHUP as u32 == 0 {
-        // No reset: that hangs up as well. An error alone says that the error queue holds something.
+        // No reset: that hangs up as well. An error alone says that the error queue holds
+        // something.
         return events;
     }
     // The kernel tells of an error once, and this end's own look may have taken it.

@@ -215,8 +215,8 @@ impl Switch {
         given
     }
 
-    /// Sends what was gathered for hosts. `more`: ports have more, by which it is joined in the next
-    /// turn.
+    /// Sends what was gathered for hosts. `more`: ports have more, by which it is joined in the
+    /// next turn.
     pub(super) fn tell_hosts(&mut self, more: bool) {
         if self.hosts.is_empty() {
             return;

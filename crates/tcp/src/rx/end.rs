@@ -54,9 +54,9 @@ impl<'a> Endpoint<'a> {
         (kept != 0).then(|| c_int::try_from(kept).ok().filter(known).unwrap_or(libc::ECONNRESET))
     }
 
-    /// The error that is kept, for a call that the kernel would answer with SIGPIPE now: it has none
-    /// left to tell. `None`: none is, or it was only the end of the stream, after which the kernel is
-    /// right.
+    /// The error that is kept, for a call that the kernel would answer with SIGPIPE now: it has
+    /// none left to tell. `None`: none is, or it was only the end of the stream, after which the
+    /// kernel is right.
     #[must_use]
     pub fn take_refusal(self) -> Option<c_int> {
         if self.keeps_error() && !self.reset_is_end() { self.take_error() } else { None }
