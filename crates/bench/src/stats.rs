@@ -26,6 +26,17 @@ impl Spread {
     }
 }
 
+/// What samples have of something, in the order in which it came first.
+pub fn different<S, T: PartialEq>(samples: &[S], of: impl Fn(&S) -> T) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in samples.iter().map(of) {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
 /// How far values lie about their median, in proportion to it: what would be a standard deviation
 /// if they were normally distributed, by the median of the distances, so that a few far ones count
 /// for no more than others. 0 where there are no values.

@@ -1,6 +1,6 @@
 //! What `ginnel-broker` costs: a pair, a further connection of one, a thousand pairs, and all of
 //! them while nothing happens. Prints figures, which mean something on a quiet machine alone
-//! (docs/performance.md has some).
+//! (docs/ginneld.md has some).
 
 use crate::askers::{Asker, pair, possible};
 use ginnel_region::sys::Fd;

@@ -190,17 +190,20 @@ impl Presence {
     #[cold]
     fn why_not(&self) -> Error {
         if self.segment().is_gone() {
-            self.leave_life();
+            self.give_up_life();
             return Error::Gone;
         }
         self.head().err().unwrap_or(Error::Lost)
     }
 
-    /// This party is dead from here on: its device was taken out. What it had is others', also
-    /// where the device comes back while this process lives.
-    fn leave_life(&self) {
+    /// Gives up this party's life. One whose device was taken out is dead from here on: what it had
+    /// is others', also where the device comes back while this process lives. In a child that is a
+    /// party itself by now, it is the child's part of its parent's.
+    pub fn give_up_life(&self) {
         self.own.get().into_iter().for_each(|own| own.life.give_up());
-        // Who has this list just now, this thread perhaps, asks again before it uses anything.
+        // Who has this list just now, this thread perhaps, asks again before it uses anything. In a
+        // child, a thread of the parent's that had it is not here to let it go: pages beside the
+        // first then live as long as the child.
         if let Ok(uses) = self.uses.try_lock() {
             uses.further.iter().for_each(|own| own.life.give_up());
         }

@@ -184,7 +184,7 @@ impl Space {
 
     /// In a child that was made while that was so: gives it up.
     pub fn leave_life_to_parent(&self) {
-        self.inner().presence.leave_life_to_parent();
+        self.inner().presence.give_up_life();
     }
 
     fn inner(&self) -> &'static Inner {

@@ -265,12 +265,7 @@ impl<'a> Endpoint<'a> {
     /// The kernel takes no byte of this end any more.
     #[cold]
     fn kernel_refuses(self) -> Put {
-        // A reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
-        if self.reset_is_end() {
-            return Put::Kernel;
-        }
-        // What the kernel told a call that was not the program's comes first, as it would have.
-        self.take_error().map_or(Put::Kernel, Put::Error)
+        self.take_refusal().map_or(Put::Kernel, Put::Error)
     }
 
     #[cold]

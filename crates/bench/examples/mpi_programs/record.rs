@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use ginnel_bench::chart::{Axis, Chart, Point, Scale, Series};
 use ginnel_bench::figures::{bytes, percent, short, si, time};
 use ginnel_bench::machine::Machine;
+use ginnel_bench::stats::different;
 use ginnel_demo::stats::quantile;
 use serde::Serialize;
 use std::fmt::Write;
@@ -80,17 +81,6 @@ pub fn write(machine: &Machine, samples: &[Sample], shares: &[Share], out: &Path
     std::fs::write(out.join("run.json"), serde_json::to_string_pretty(&run)? + "\n")?;
     println!("{text}\nSamples: {}", out.join("run.json").display());
     Ok(())
-}
-
-/// What samples have of something, in the order in which it came first.
-fn different<T: PartialEq>(samples: &[Sample], of: impl Fn(&Sample) -> T) -> Vec<T> {
-    let mut found = Vec::new();
-    for value in samples.iter().map(of) {
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
 }
 
 fn middle(samples: &[Sample], name: &str, size: u64, way: &str) -> Option<Middle> {

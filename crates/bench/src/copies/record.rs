@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use ginnel_bench::chart::{Axis, Chart, Point, Scale, Series};
 use ginnel_bench::figures::{bytes, time};
 use ginnel_bench::machine::Machine;
-use ginnel_bench::stats::Spread;
+use ginnel_bench::stats::{Spread, different};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -91,17 +91,6 @@ pub fn write(samples: &[Sample], place: &str, out: &Path) -> Result<()> {
     std::fs::write(out.join("run.json"), serde_json::to_string_pretty(&run)? + "\n")?;
     println!("{text}\nSamples: {}", out.join("run.json").display());
     Ok(())
-}
-
-/// What samples have of something, in the order in which it came first.
-fn different<T: PartialEq>(samples: &[Sample], of: impl Fn(&Sample) -> T) -> Vec<T> {
-    let mut found = Vec::new();
-    for value in samples.iter().map(of) {
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
 }
 
 fn lines(samples: &[Sample]) -> Vec<Line> {

@@ -74,14 +74,4 @@ impl Presence {
         let shared = |own: &Own| own.life.share(with_children).is_ok();
         self.own.get().is_some_and(shared) && uses.further.iter().all(shared)
     }
-
-    /// In a child that is a party itself by now, and has its parent's life: gives that up.
-    pub fn leave_life_to_parent(&self) {
-        self.own.get().into_iter().for_each(|own| own.life.give_up());
-        // A thread of the parent's that held the lock is not here to let it go: pages beside the
-        // first then live as long as this child.
-        if let Ok(uses) = self.uses.try_lock() {
-            uses.further.iter().for_each(|own| own.life.give_up());
-        }
-    }
 }

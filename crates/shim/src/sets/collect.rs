@@ -102,9 +102,9 @@ fn one_ring(
     // Whoever else was written to before has rung by the time that this one's bytes are seen, or
     // was spoken to over TCP.
     let Inner { children, order, by_tcp, waiter, doors, registrations, .. } = inner;
+    let is_alone = || children.is_empty() && order.next_since() == u64::MAX;
     let is_first = || {
-        let others = !children.is_empty() || order.next_since() != u64::MAX;
-        !others
+        is_alone()
             && *by_tcp == attachment.node.joined().segment.by_tcp()
             && !doors::is_rung(*waiter, doors, attachment)
     };
@@ -124,10 +124,7 @@ fn one_ring(
             One::Told
         }
         // (Whether there is room was not looked at.)
-        Look::Nothing if !has_bytes && entry.events & OUT == 0 => {
-            let others = !children.is_empty() || order.next_since() != u64::MAX;
-            if others { One::Unknown } else { One::Empty(index) }
-        }
+        Look::Nothing if !has_bytes && entry.events & OUT == 0 && is_alone() => One::Empty(index),
         Look::Nothing | Look::Kernel => One::Unknown,
     }
 }
@@ -162,7 +159,7 @@ fn collect_hot(
             One::Empty(index) => {
                 // What comes to it from here on has its turn in the next pass.
                 empty = true;
-                order::is_empty(inner, index, now, number);
+                order::found_empty(inner, index, now, number);
             }
             One::Unknown => {}
         }

@@ -144,7 +144,7 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
 }
 
 /// Registration `index`, the only one to look at in this pass, was found empty.
-pub(super) fn is_empty(inner: &mut Inner, index: u32, now: u64, pass: u64) {
+pub(super) fn found_empty(inner: &mut Inner, index: u32, now: u64, pass: u64) {
     let Inner { registrations, order, .. } = inner;
     order.looks_at(index);
     let Some(entry) = registrations.get_mut(index as usize) else { return };

@@ -54,12 +54,12 @@ impl<'a> Endpoint<'a> {
         (kept != 0).then(|| c_int::try_from(kept).ok().filter(known).unwrap_or(libc::ECONNRESET))
     }
 
-    /// The error that is kept, for a call that the kernel would answer with SIGPIPE now: it has
-    /// none left to tell. `None`: none is, or it was only the end of the stream, after which the
-    /// kernel is right.
+    /// The error that is kept, for a send that the kernel refuses by EPIPE: what it told a call
+    /// that was not the program's comes first, as it would have. `None`: none is, or it was only the
+    /// end of the stream, where TCP would have seen FIN, and says EPIPE, too.
     #[must_use]
     pub fn take_refusal(self) -> Option<c_int> {
-        if self.keeps_error() && !self.reset_is_end() { self.take_error() } else { None }
+        if self.reset_is_end() { None } else { self.take_error() }
     }
 
     /// What the kernel says of the next byte, or the error that it told before.
