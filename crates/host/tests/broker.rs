@@ -306,12 +306,15 @@ fn who_has_not_read_all_hears_once_it_has() {
     let broker = Broker::start("");
     let (first, second, (client, server)) = (Asker::new(&broker), Asker::new(&broker), pair());
     first.hand_in(&client, true, 1);
-    // It does not read what the broker has said to that.
+    // It does not read what the broker has said to that; the second one waits until it has.
     first.is_answered();
     second.hand_in(&server, false, 2);
-    assert_eq!(second.verdict(), Verdict::Nobody);
+    second.waits();
     assert_eq!(first.verdict(), Verdict::Nobody);
-    // Nor has the second one, of an earlier question.
+    first.hand_in(&client, true, 3);
+    assert_eq!((first.verdict(), second.verdict()), (Verdict::Meet, Verdict::Meet));
+    // Two others: the second one has not read the answer to an earlier question.
+    let (first, second, (client, server)) = (Asker::new(&broker), Asker::new(&broker), pair());
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     ask(second.0.0, &Question { connected: true, number: 4 }, listener.as_raw_fd()).expect("asked");
     second.is_answered();

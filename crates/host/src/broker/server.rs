@@ -182,34 +182,40 @@ impl Broker {
         let read = self.read(user, &question, socket.as_fd());
         // Before anybody is told: what its close may wait for keeps only this process waiting.
         drop(socket);
-        let found = read.map_err(Refusal::from).and_then(|(numbers, place)| {
-            let end = End {
-                client,
-                number: question.number,
-                connected: question.connected,
-                numbers,
-                place,
-            };
+        let (numbers, place) = match read {
+            Ok(read) => read,
+            Err(verdict) => return self.refuse(client, verdict, question.number),
+        };
+        let Question { connected, number } = question;
+        let mut end = Some(End { client, number, connected, numbers, place });
+        while let Some(asks) = end {
+            end = self.hand_in(asks);
+        }
+    }
+
+    /// Looks for the other end. Returns the same end where the other one could not be told: its
+    /// process died a moment ago, and whoever else has that socket may come yet.
+    fn hand_in(&self, end: End) -> Option<End> {
+        let found = {
             let mut state = self.state();
             let found = state.matching.hand_in(end, Instant::now());
             if found == Ok(None) {
                 // Under the lock: whoever comes to it is told after this one.
-                tell(&state, client, &Answer::refusal(Verdict::Waits, question.number));
+                tell(&state, end.client, &Answer::refusal(Verdict::Waits, end.number));
                 self.changed.notify_all();
             }
             found
-        });
+        };
         match found {
-            Ok(None) => {}
+            Ok(None) => None,
             Ok(Some(pair)) if pair.is_new => self.introduce(&pair),
-            Ok(Some(pair)) => {
-                let _ = self.meet(&pair, Default::default());
-            }
+            Ok(Some(pair)) => (self.meet(&pair, Default::default()) == Err(0)).then_some(end),
             Err(Refusal { verdict, also }) => {
-                self.refuse(client, verdict, question.number);
-                if let Some(end) = also {
-                    self.refuse(end.client, verdict, end.number);
+                self.refuse(end.client, verdict, end.number);
+                if let Some(also) = also {
+                    self.refuse(also.client, verdict, also.number);
                 }
+                None
             }
         }
     }
@@ -250,12 +256,14 @@ impl Broker {
 
     /// Gives both processes of a new pair its memory, and tells them where their ends meet. What is
     /// to meet there meanwhile is told after that: a process that has not got the memory could not.
-    fn introduce(&self, pair: &Pair) {
+    /// Returns the second end where the first could not be told.
+    fn introduce(&self, pair: &Pair) -> Option<End> {
         let memory = match memory::make(self.limits.memory) {
             Ok(memory) => memory,
             Err(error) => {
                 self.line(|| log!(Warning, "no_memory", why = format!("{error:#}")));
-                return self.come_to_nothing(pair, Verdict::NoMemory, &[pair.first, pair.second]);
+                self.come_to_nothing(pair, Verdict::NoMemory, &[pair.first, pair.second]);
+                return None;
             }
         };
         // Where there are none, the two wake each other over TCP.
@@ -265,11 +273,13 @@ impl Broker {
             // Who has not read all that was said before hears it behind that, and may ask again: it
             // would take a broker that says nothing for one that stands still.
             Err(0) => {
-                return self.come_to_nothing(pair, Verdict::Nobody, &[pair.first, pair.second]);
+                self.come_to_nothing(pair, Verdict::Nobody, &[pair.first]);
+                return Some(pair.second);
             }
             Err(_) => {
                 self.say_ended(pair.first.client, pair.id);
-                return self.come_to_nothing(pair, Verdict::Nobody, &[pair.second]);
+                self.come_to_nothing(pair, Verdict::Nobody, &[pair.second]);
+                return None;
             }
         }
         let (first, second) = (pair.first.client, pair.second.client);
@@ -284,10 +294,11 @@ impl Broker {
         for pair in queued {
             if has_ended {
                 self.come_to_nothing(&pair, Verdict::Nobody, &[pair.first, pair.second]);
-            } else {
-                let _ = self.meet(&pair, Default::default());
+            } else if self.meet(&pair, Default::default()) == Err(0) {
+                self.refuse(pair.second.client, Verdict::Nobody, pair.second.number);
             }
         }
+        None
     }
 
     /// Tells both processes where their ends meet. `beside`: what each gets with that.
@@ -302,9 +313,6 @@ impl Broker {
             let answer =
                 Answer { verdict: Verdict::Meet, side, number: end.number, pair: pair.id, meeting };
             if socket.is_none_or(|socket| say(socket.as_fd(), &answer, &beside).is_err()) {
-                if side == 0 && !pair.is_new {
-                    self.refuse(pair.second.client, Verdict::Nobody, pair.second.number);
-                }
                 return Err(side);
             }
         }
