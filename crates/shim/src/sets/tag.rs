@@ -181,16 +181,22 @@ pub(super) fn forget_data(inner: &mut Inner, index: u32) {
 }
 
 /// Gives a registration its data: the kernel is to have the program's own, or a tag where that is
-/// taken.
+/// taken. One that has a tag for this data keeps it, though the data may be free by now: a process
+/// that has the set too, and does not know that, would give the kernel the tag again.
 pub(super) fn name(set: &Set, inner: &mut Inner, index: u32, data: u64) {
     let before = inner.registrations.get(index as usize).map(|entry| (entry.data, entry.known));
     forget_data(inner, index);
     let known = match before {
-        _ if !inner.by_data.contains_key(&data) && !is_tag(data) => data,
         Some((same, known)) if same == data && known != data => known,
+        _ if is_free(inner, data) => data,
         _ => fresh_tag(set, inner, data),
     };
     is_known(inner, index, data, known);
+}
+
+/// May the kernel have this data as it is? Then events tell whose it is.
+fn is_free(inner: &Inner, data: u64) -> bool {
+    !inner.by_data.contains_key(&data) && !is_tag(data)
 }
 
 /// The kernel has a registration's `data` as `known`.
@@ -205,7 +211,11 @@ pub(super) fn is_known(inner: &mut Inner, index: u32, data: u64, known: u64) {
 /// Another process gave a registration its data: `known` is what the kernel has.
 pub(super) fn learn(set: &Set, inner: &mut Inner, index: u32, known: u64) {
     if !is_tag(known) {
-        return name(set, inner, index, known);
+        forget_data(inner, index);
+        return match is_free(inner, known) {
+            true => is_known(inner, index, known, known),
+            false => name(set, inner, index, known),
+        };
     }
     if let Some(data) = data_behind(known) {
         forget_data(inner, index);

@@ -99,7 +99,8 @@ impl<'a> Endpoint<'a> {
         let (mut reach, mut this_ring) = (size, size);
         if grown != rx.grown.load(Relaxed) {
             let (start, _, larger) = self.next_ring(direction, grown, from)?;
-            this_ring = Untrusted::new(start).ahead_of(from, size)?;
+            // Zero, too, where TCP brought what this ring ends with.
+            this_ring = Some(start.wrapping_sub(from)).filter(|&left| left <= size).unwrap_or(0);
             if this_ring == 0 {
                 rx.head.store(from, Relaxed);
                 self.move_to_next_ring(direction, grown)?;
