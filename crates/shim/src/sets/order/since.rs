@@ -31,12 +31,13 @@ impl Registration {
     /// [`Self::since`], or [`LATE`].
     #[inline]
     pub(super) fn since_or_late(&mut self, endpoint: Endpoint<'_>, now: u64) -> u64 {
-        match self.says_since(endpoint, now) {
+        match self.stamped(endpoint, now) {
             // A writer whose clock is ahead, as another machine's may be, seems always late.
             Some(since) if since.wrapping_add(BLUR) > now => {
                 self.turn.left_before(self.untold_from(endpoint), now).unwrap_or(LATE)
             }
-            since => since.unwrap_or(now).max(self.turn.since),
+            // (What was there when its writer was asked is not late, though that was just now.)
+            said => said.or_else(|| self.was_there(endpoint)).unwrap_or(now).max(self.turn.since),
         }
     }
 
@@ -68,14 +69,21 @@ impl Registration {
         self.told_up_to().unwrap_or_else(|| endpoint.unread_from()) & BYTES
     }
 
-    /// The same, as its writer says. Edge-triggered, what was told of and left there does not
-    /// count.
+    /// The same, as its writer says, or as was seen when that was asked for it. Edge-triggered,
+    /// what was told of and left there does not count.
     fn says_since(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
-        let said = match self.told_up_to() {
+        self.stamped(endpoint, now).or_else(|| self.was_there(endpoint))
+    }
+
+    fn stamped(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
+        match self.told_up_to() {
             Some(told) => endpoint.filled_behind(told, now),
             None => endpoint.filled_since(now),
-        };
-        said.or_else(|| self.turn.came_before(self.untold_from(endpoint)))
+        }
+    }
+
+    fn was_there(&self, endpoint: Endpoint<'_>) -> Option<u64> {
+        self.turn.came_before(self.untold_from(endpoint))
     }
 }
 
