@@ -5,6 +5,7 @@ use crate::fds::{self, Entry};
 use crate::runtime;
 use crate::sets::collect::{ENDS, IN, OUT};
 use crate::sets::edges::{as_end, edge, key};
+use crate::sets::registration::is_told;
 use crate::sets::room::with_room;
 use crate::sets::{Inner, Registration, Set, make_hot, outlived, retell, shared, stir};
 use crate::spin::ticks;
@@ -199,6 +200,15 @@ fn hand_out(
 ) -> Option<epoll_event> {
     let entry = inner.registrations.get_mut(index as usize)?;
     let (empty, data) = (events == 0, entry.data);
+    // What has come is an edge for outer sets, though a shot is spent for it now.
+    if inner.nested
+        && carried
+        && events & IN != 0
+        && let Some(endpoint) = entry.endpoint().filter(|endpoint| endpoint.rx_in_ring())
+        && !is_told(entry.note_come(key(endpoint)), key(endpoint))
+    {
+        inner.arrivals = inner.arrivals.wrapping_add(1);
+    }
     if !empty && purpose == Purpose::Telling {
         entry.turn.has_come();
         if carried {
