@@ -274,7 +274,7 @@ impl Hold {
 
     /// A lock by which others know that the endpoint of this page lives.
     pub fn live(&self, page: u32) -> Result<LifeLock, Error> {
-        LifeLock::new(self.neighbour.lives()?, page.into())
+        LifeLock::new(self.joined.wake_dir(), LIVES, page.into())
             .map_err(system("lock an endpoint's byte"))
     }
 

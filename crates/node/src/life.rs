@@ -2,6 +2,8 @@
 //! wake-ups, which the kernel takes from a process that ends, however it ends. It tells across pid
 //! namespaces, too.
 
+mod forks;
+
 use ginnel_region::PAGE;
 use ginnel_region::sys::{self, Fd};
 use std::ffi::CStr;
@@ -14,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// # Errors
 /// The `errno`.
 pub fn open_lives(dir: i32, name: &CStr) -> sys::Result<Fd> {
+    forks::heed();
     let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let open = |more| sys::openat(dir, name, flags | more, 0o600).map(Fd);
     let made = || open(libc::O_CREAT | libc::O_EXCL);
@@ -35,16 +38,21 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Locks a byte through `fd`, an open file of nobody else's, which is closed.
+    /// Locks a byte of the file `name` in the directory `dir`, as [`open_lives`] opens it. A child
+    /// that another thread forks meanwhile gets no part of it.
     ///
     /// # Errors
     /// The `errno`.
-    pub fn new(fd: Fd, byte: u64) -> sys::Result<Self> {
-        let at = sys::map_shared(fd.0, PAGE as usize, false)?;
-        let lock = Self { at: AtomicPtr::new(at) };
-        sys::keep_from_children(at, PAGE as usize)?;
-        sys::share_byte(fd.0, byte)?;
-        Ok(lock)
+    pub fn new(dir: i32, name: &CStr, byte: u64) -> sys::Result<Self> {
+        forks::without(|| {
+            // Opened for this lock alone, and closed again: the map keeps what was opened.
+            let fd = open_lives(dir, name)?;
+            let at = sys::map_shared(fd.0, PAGE as usize, false)?;
+            let lock = Self { at: AtomicPtr::new(at) };
+            sys::keep_from_children(at, PAGE as usize)?;
+            sys::share_byte(fd.0, byte)?;
+            Ok(lock)
+        })
     }
 
     /// Whether a child of fork gets it, too: then it lasts for as long as either.
@@ -69,5 +77,71 @@ impl LifeLock {
 impl Drop for LifeLock {
     fn drop(&mut self) {
         self.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    const NAME: &CStr = c"lives";
+
+    /// A child that does nothing until it is ended.
+    fn child() -> i32 {
+        // SAFETY: the child waits, and touches nothing.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", std::io::Error::last_os_error());
+        while child == 0 {
+            // SAFETY: no memory is passed.
+            unsafe { libc::pause() };
+        }
+        child
+    }
+
+    fn end(child: i32) {
+        // SAFETY: this process's own child; no status is asked for.
+        let ended = unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0)
+        };
+        assert_eq!(ended, child);
+    }
+
+    /// A lock that was given up is nobody's, however many children another thread has forked while
+    /// it was made. Each of them lives on until all was looked at.
+    #[test]
+    fn what_is_forked_meanwhile_has_no_part_of_it() {
+        const CHILDREN: usize = 100;
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = std::fs::File::open(place.path()).expect("a directory");
+        let dir = dir.as_raw_fd();
+        let (made, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let forks = || {
+            let mut children = Vec::new();
+            while children.len() < CHILDREN {
+                let before = made.load(Relaxed);
+                children.push(child());
+                // The lock that was made then, if any, and one more.
+                while made.load(Relaxed) < before + 2 {
+                    std::thread::yield_now();
+                }
+            }
+            over.store(true, Relaxed);
+            children
+        };
+        let children = std::thread::scope(|scope| {
+            let forks = scope.spawn(forks);
+            while !over.load(Relaxed) {
+                drop(LifeLock::new(dir, NAME, 7).expect("a lock"));
+                made.fetch_add(1, Relaxed);
+            }
+            forks.join().expect("forked")
+        });
+        let asked = open_lives(dir, NAME).expect("a file");
+        let held = sys::byte_is_shared(asked.0, 7);
+        children.into_iter().for_each(end);
+        assert_eq!(held, Ok(false), "a child has a part of its parent's life");
     }
 }

@@ -32,10 +32,13 @@ use ginnel_node::life::{LifeLock, open_lives};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Head, Owner, PAGE, Party, Segment, Use};
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
+/// The file of locks beside the segment.
+const PARTIES: &CStr = c"parties";
 const PID: u64 = 0x08;
 const NAME: u64 = 0x10;
 const USES: u64 = 0x400;
@@ -101,7 +104,7 @@ fn party_of(head: Head) -> Party {
 fn open_parties(dir: i32) -> Result<Fd> {
     let failed =
         |errno| Error::System { doing: "open the list of parties beside the segment", errno };
-    open_lives(dir, c"parties").map_err(failed)
+    open_lives(dir, PARTIES).map_err(failed)
 }
 
 impl Presence {
@@ -189,16 +192,21 @@ impl Presence {
 
     #[cold]
     fn why_not(&self) -> Error {
-        if self.segment().is_gone() {
+        let why = if self.segment().is_gone() {
+            Error::Gone
+        } else {
+            self.head().err().unwrap_or(Error::Lost)
+        };
+        if matches!(why, Error::Gone | Error::Lost) {
             self.give_up_life();
-            return Error::Gone;
         }
-        self.head().err().unwrap_or(Error::Lost)
+        why
     }
 
-    /// Gives up this party's life. One whose device was taken out is dead from here on: what it had
-    /// is others', also where the device comes back while this process lives. In a child that is a
-    /// party itself by now, it is the child's part of its parent's.
+    /// Gives up this party's life. One whose device was taken out, or whose page is another's, is
+    /// dead from here on: what it had is others', also where the device comes back while this
+    /// process lives. In a child that is a party itself by now, it is the child's part of its
+    /// parent's.
     pub fn give_up_life(&self) {
         self.own.get().into_iter().for_each(|own| own.life.give_up());
         // Who has this list just now, this thread perhaps, asks again before it uses anything. In a
@@ -328,17 +336,35 @@ impl Presence {
     }
 }
 
-/// Claims a page whose byte was locked before.
+/// Claims a page whose byte was locked before: one whose byte nobody else has, where there is one.
+/// A process that was taken for dead may live on, and have its byte. Who had the same one would
+/// count as living for as long as that process does.
 fn claim(neighbour: &Neighbour) -> Result<(Head, LifeLock)> {
+    let parties = open_parties(neighbour.wake_dir())?;
+    let is_anothers = |page: u32| sys::byte_is_shared(parties.0, page.into()) == Ok(true);
+    match claim_unless(neighbour, is_anothers) {
+        Err(Error::SegmentFull { .. }) => claim_unless(neighbour, |_| false),
+        done => done,
+    }
+}
+
+fn claim_unless(
+    neighbour: &Neighbour,
+    is_anothers: impl Fn(u32) -> bool,
+) -> Result<(Head, LifeLock)> {
     let (segment, mut from) = (neighbour.segment(), 0);
     let owner = Owner::new(neighbour.member(), Use::Party);
     loop {
         let page = segment.free_page(from).ok_or(Error::SegmentFull { bytes: PAGE })?;
-        let life = LifeLock::new(open_parties(neighbour.wake_dir())?, page.into())
+        from = page + 1;
+        if is_anothers(page) {
+            continue;
+        }
+        let life = LifeLock::new(neighbour.wake_dir(), PARTIES, page.into())
             .map_err(|errno| Error::System { doing: "enter the segment", errno })?;
         match segment.claim_page(page, owner) {
             Ok(head) => return Ok((head, life)),
-            Err(ginnel_region::Error::Full) => from = page + 1,
+            Err(ginnel_region::Error::Full) => {}
             Err(error) => return Err(error.into()),
         }
     }

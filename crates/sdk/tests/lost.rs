@@ -1,7 +1,7 @@
 //! A process that was taken for dead, as one of a machine that stood still: it does nothing to what
 //! was given to others meanwhile.
 
-use crate::stage::{play, segment};
+use crate::stage::{Part, play, role, segment, until};
 use ginnel::{
     Barrier, Error, LockError, Mutex, Queue, Receiver, RwLock, Segment, Semaphore, Sender,
 };
@@ -127,5 +127,34 @@ fn messages_that_are_anothers_are_left_alone() {
         assert_eq!(lost.try_recv().err(), Some(Error::Lost));
         assert_eq!(lost.recv().err(), Some(Error::Lost));
         assert_eq!(receiver.recv().expect("there").to_vec(), b"for the living");
+    });
+}
+
+/// Who comes after it is known to be dead when it is, though the lost one lives on, and has not
+/// noticed anything.
+#[test]
+fn its_successor_dies_for_itself() {
+    play("lost::its_successor_dies_for_itself", |part| {
+        let segment = segment();
+        let said = segment.path().with_extension("said");
+        let lock = Mutex::open_or_create(&segment, "lock").expect("a lock");
+        match part {
+            Part::Role(role, _) if role == "succeeds" => {
+                let _held = lock.lock().expect("free");
+                std::fs::write(said, "held").expect("told");
+                std::thread::sleep(std::time::Duration::MAX);
+            }
+            Part::Role(..) => {
+                assert!(matches!(lock.try_lock(), Err(LockError::HolderDied(_))), "nobody is told");
+            }
+            Part::Test => {
+                take_for_dead(&segment);
+                let successor = role("succeeds", "");
+                until("it has the lock", || said.exists());
+                successor.kill();
+                role("looks", "").ends();
+                assert!(matches!(lock.try_lock().err(), Some(LockError::Failed(Error::Lost))));
+            }
+        }
     });
 }
