@@ -4,8 +4,9 @@
 //! UCX loads the transports of a list that is compiled into it, so this library is preloaded
 //! instead. It stands before the one call by which UCX asks for its transports,
 //! [`uct_query_components`], and enters itself in the list first. It also stands before
-//! [`ucp_worker_create`], to know whose interfaces several threads use at once. In a program
-//! without UCX it does nothing, and is linked with nothing of UCX.
+//! [`ucp_worker_create`], to know whose interfaces several threads use at once, and before
+//! [`ucp_mem_map`], to have the locks of Open MPI's windows in the segment. In a program without
+//! UCX it does nothing, and is linked with nothing of UCX.
 //!
 //! UCX calls a transport through tables of functions. Their layouts ([`abi`]) are those of 1.13 and
 //! 1.18, the releases of Debian 12 and 13; where the two differ the library asks which one it is
@@ -17,6 +18,8 @@
 //! | [`library`] | functions of the UCX that is there |
 //! | [`component`] | what is entered in UCX's list: component, memory domain, transport |
 //! | [`memory`] | memory in the segment, for puts, gets and operations without messages |
+//! | [`windows`] | the locks of Open MPI's windows, which lie there, too |
+//! | [`plt`] | calls of one library, led elsewhere |
 //! | [`objects`] | an interface and an endpoint, and the requests that wait for room |
 //! | [`iface`] | interfaces: opened, asked what they can do, making progress |
 //! | [`ep`] | endpoints: messages |
@@ -38,9 +41,11 @@ mod join;
 mod library;
 mod memory;
 mod objects;
+mod plt;
 mod refused;
 mod rest;
 mod status;
+mod windows;
 
 use std::ffi::{CStr, c_void};
 
@@ -81,8 +86,24 @@ pub unsafe extern "C" fn ucp_worker_create(
         (*parameters).field_mask & 1 != 0 && (*parameters).thread_mode == abi::THREADS_AT_ONCE
     };
     rest::opening(mode);
+    windows::stand_before();
     // SAFETY: handed on as it came.
     let status = unsafe { create(context, parameters, made) };
     rest::opening(false);
     status
+}
+
+/// The call by which memory is registered: see [`windows`].
+///
+/// # Safety
+/// UCX's rules: the parameters are readable, and the handle writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_mem_map(
+    context: *mut c_void,
+    parameters: *const abi::MapParameters,
+    made: *mut *mut c_void,
+) -> abi::Status {
+    let Some(map) = library::memory_map() else { return abi::UNSUPPORTED };
+    // SAFETY: the caller's promise.
+    unsafe { windows::map(map, context, parameters, made) }
 }

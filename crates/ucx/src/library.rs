@@ -1,6 +1,9 @@
 //! Functions of the UCX that is in the process, looked up by name: nothing of it is linked.
 
-use crate::abi::{BaseInterface, Class, Function, InternalOps, Status, WorkerParameters};
+use crate::abi::{
+    BaseInterface, Class, Function, InternalOps, MapParameters, MemoryAttributes, Status,
+    WorkerParameters,
+};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -102,6 +105,30 @@ pub type WorkerCreate =
 pub fn worker_create() -> Option<WorkerCreate> {
     // SAFETY: UCX's function of this name has this type (ucp/api/ucp.h).
     unsafe { function(handle(c"libucp.so.0"), c"ucp_worker_create") }
+}
+
+/// `ucp_mem_map`
+pub type MemoryMap =
+    unsafe extern "C" fn(*mut c_void, *const MapParameters, *mut *mut c_void) -> Status;
+
+/// `ucp_mem_unmap`
+pub type MemoryUnmap = unsafe extern "C" fn(*mut c_void, *mut c_void) -> Status;
+
+/// `ucp_mem_query`
+pub type MemoryQuery = unsafe extern "C" fn(*mut c_void, *mut MemoryAttributes) -> Status;
+
+/// The third call before which this library stands.
+pub fn memory_map() -> Option<MemoryMap> {
+    static FOUND: OnceLock<Option<MemoryMap>> = OnceLock::new();
+    // SAFETY: UCX's function of this name has this type (ucp/api/ucp.h).
+    *FOUND.get_or_init(|| unsafe { function(handle(c"libucp.so.0"), c"ucp_mem_map") })
+}
+
+/// What belongs to it.
+pub fn memory_calls() -> Option<(MemoryUnmap, MemoryQuery)> {
+    let library = handle(c"libucp.so.0");
+    // SAFETY: UCX's functions of these names have these types (ucp/api/ucp.h).
+    unsafe { Some((function(library, c"ucp_mem_unmap")?, function(library, c"ucp_mem_query")?)) }
 }
 
 /// A library that is there already; else what comes behind this one.

@@ -13,6 +13,7 @@ use crate::abi::{
 use crate::join::join;
 use crate::library;
 use crate::status::status_of;
+use crate::windows;
 use ginnel_fabric::shared::{Piece, Place, Pool};
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -139,6 +140,7 @@ unsafe extern "C" fn allocate(
 unsafe extern "C" fn free(_: *mut Domain, handle: *mut Piece) -> Status {
     // SAFETY: UCX's rules: freed once.
     let piece = unsafe { Box::from_raw(handle) };
+    windows::forget(piece.at);
     if let Some(pool) = &opened().pool {
         pool.free(&piece);
     }
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn pack_18(
 /// There is room for a key.
 unsafe fn pack(piece: &Piece, to: *mut u8) -> Status {
     let Place { segment, offset, len } = piece.place;
-    let words = [segment, offset, len, piece.at as u64];
+    let words = [segment, offset, len, windows::called(piece.at)];
     // SAFETY: the caller's promise.
     unsafe { to.cast::<[u64; KEY / 8]>().write_unaligned(words) };
     OK

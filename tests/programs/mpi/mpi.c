@@ -7,6 +7,7 @@
  *   mpi noswap     the same without compare-and-swap, in which osc/rdma of Open MPI 4.1.4 crashes
  */
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,6 +252,43 @@ static void oneside(int swaps)
 	MPI_Win_free(&win);
 }
 
+/* What is done to a rank's window while that rank calls no MPI: it looks at its memory until all has come. Without
+ * the transport's help its owner's calls would be waited for, and the owner waits for the last word. */
+static void unhelped(void)
+{
+	enum { N = 16, ROUNDS = 300, LAST = N };
+	double *window, ones[N], seen[N];
+	MPI_Win win;
+	MPI_Win_allocate((N + 1) * sizeof(double), sizeof(double), MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
+	memset(window, 0, (N + 1) * sizeof(*window));
+	for (int i = 0; i < N; i++)
+		ones[i] = 1;
+	MPI_Win_lock_all(0, win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		while (((volatile double *)window)[LAST] != size - 1)
+			sched_yield();
+	} else {
+		for (int i = 0; i < ROUNDS; i++) {
+			MPI_Accumulate(ones, N, MPI_DOUBLE, 0, 0, N, MPI_DOUBLE, MPI_SUM, win);
+			MPI_Get_accumulate(NULL, 0, MPI_DOUBLE, seen, N, MPI_DOUBLE, 0, 0, N, MPI_DOUBLE, MPI_NO_OP, win);
+			MPI_Win_flush(0, win);
+			/* Each is done to all elements at once. */
+			for (int j = 0; j < N; j++)
+				if (seen[j] != seen[0] || seen[j] < i + 1)
+					fail("an accumulate is in parts", (long)seen[j]);
+		}
+		MPI_Accumulate(ones, 1, MPI_DOUBLE, 0, LAST, 1, MPI_DOUBLE, MPI_SUM, win);
+		MPI_Win_flush(0, win);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_unlock_all(win);
+	for (int i = 0; rank == 0 && i < N; i++)
+		if (window[i] != (double)ROUNDS * (size - 1))
+			fail("a wrong sum", (long)window[i]);
+	MPI_Win_free(&win);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "check";
@@ -267,6 +305,8 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(what, "oneside") || !strcmp(what, "noswap")) {
 		oneside(!strcmp(what, "oneside"));
+	} else if (!strcmp(what, "unhelped")) {
+		unhelped();
 	} else {
 		crossing();
 		unexpected();

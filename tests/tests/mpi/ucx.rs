@@ -70,6 +70,12 @@ fn one_sided_over_ucx() {
     }
 }
 
+/// Accumulates, their atomicity and locks need no calls of the rank whose window it is.
+#[test]
+fn accumulates_of_open_mpi_need_no_help_over_ucx() {
+    over_ucx(OPEN_MPI, 3, "unhelped");
+}
+
 /// Puts, gets, atomics, locks and collectives of OpenSHMEM: by the transport alone, and nothing is
 /// left.
 #[test]

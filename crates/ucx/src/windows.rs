@@ -1,0 +1,219 @@
+//! The locks of Open MPI's windows lie in the segment, as the windows do.
+//!
+//! osc/ucx of Open MPI 4.1 keeps what ranks of a window tell each other (who has locked it, who
+//! accumulates) within its own structure, which is on the heap, and has UCX register that. UCX
+//! reaches such memory by messages, and the owner answers when it calls MPI next: an
+//! `MPI_Accumulate` waits for that twice, while its data go directly.
+//!
+//! So the one `calloc` by which osc/ucx makes the structure ([`zeroed`]) places it so that this
+//! part begins a page. When the part is registered ([`map`]) that page becomes one of the segment,
+//! which UCX allocates as it does for windows. Ranks use no more of the part than a page but for
+//! windows of `MPI_Win_create_dynamic`, which are left as they are. The page has words that are
+//! counted and compared: no addresses, nothing private.
+
+use crate::abi::{MapParameters, OK, Status};
+use crate::library::{self, MemoryMap, MemoryQuery, MemoryUnmap};
+use crate::plt;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const PAGE: usize = 4096;
+
+/// From how many bytes on it is the structure: with room for what dynamic windows say.
+const STRUCTURE: usize = 16 << 10;
+
+/// Where in the structure the part lies: as in Open MPI 4.1.4 of Debian 12, until another place is
+/// seen.
+static WITHIN: AtomicUsize = AtomicUsize::new(0x130);
+
+/// A structure of osc/ucx: its map, and where it begins in it. Once a page of it is the segment's:
+/// that page, and where UCX has allocated it. Others call it by its place in the structure.
+#[derive(Clone, Copy)]
+struct Structure {
+    map: usize,
+    map_len: usize,
+    at: usize,
+    shared: Option<Shared>,
+}
+
+#[derive(Clone, Copy)]
+struct Shared {
+    page: usize,
+    allocated: usize,
+}
+
+impl Structure {
+    fn has(&self, address: usize) -> bool {
+        (self.map..self.map + self.map_len).contains(&address)
+    }
+}
+
+static STRUCTURES: Mutex<Vec<Structure>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Since this thread made a structure it has had the window's own memory registered. A window
+    /// of `MPI_Win_create_dynamic` has none.
+    static HAS_MEMORY: Cell<bool> = const { Cell::new(false) };
+}
+
+fn structures() -> MutexGuard<'static, Vec<Structure>> {
+    STRUCTURES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stands before osc/ucx's calls, where it is there.
+pub fn stand_before() {
+    let calls = [
+        (c"calloc", zeroed as *const () as *mut c_void),
+        (c"free", free as *const () as *mut c_void),
+    ];
+    // SAFETY: they have the C library's types, and do what its functions do.
+    unsafe { plt::redirect(c"mca_osc_ucx.so", &calls) };
+}
+
+/// `calloc`, as osc/ucx calls it.
+unsafe extern "C" fn zeroed(count: usize, size: usize) -> *mut c_void {
+    if count == 1 && size >= STRUCTURE {
+        let placed = place(size);
+        if !placed.is_null() {
+            let _ = HAS_MEMORY.try_with(|has| has.set(false));
+            return placed;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe { libc::calloc(count, size) }
+}
+
+/// Zeroed memory with a page's beginning where the part is to be. Null: there is none.
+fn place(size: usize) -> *mut c_void {
+    let within = WITHIN.load(Ordering::Relaxed);
+    let map_len = PAGE + size.saturating_sub(within).next_multiple_of(PAGE);
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new map.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), map_len, rights, flags, -1, 0) };
+    if map == libc::MAP_FAILED {
+        return std::ptr::null_mut();
+    }
+    let structure =
+        Structure { map: map as usize, map_len, at: map as usize + PAGE - within, shared: None };
+    structures().push(structure);
+    structure.at as *mut c_void
+}
+
+/// `free`, as osc/ucx calls it.
+unsafe extern "C" fn free(memory: *mut c_void) {
+    let mut all = structures();
+    let Some(found) = all.iter().position(|it| it.at == memory as usize) else {
+        drop(all);
+        // SAFETY: handed on as it came.
+        return unsafe { libc::free(memory) };
+    };
+    let structure = all.swap_remove(found);
+    drop(all);
+    // SAFETY: made by `place`, and its user has no more use of it.
+    unsafe { libc::munmap(structure.map as *mut c_void, structure.map_len) };
+}
+
+/// Is what begins here the part of a structure that begins a page?
+fn is_part(address: usize) -> bool {
+    let all = structures();
+    let Some(structure) = all.iter().find(|it| it.has(address)) else {
+        let _ = HAS_MEMORY.try_with(|has| has.set(true));
+        return false;
+    };
+    let within = address - structure.at;
+    if within < PAGE && within.is_multiple_of(16) {
+        // The next one is placed by it.
+        WITHIN.store(within, Ordering::Relaxed);
+    }
+    address.is_multiple_of(PAGE) && HAS_MEMORY.try_with(Cell::get).unwrap_or(false)
+}
+
+/// By which address others call memory that UCX has allocated here.
+pub fn called(allocated: *mut u8) -> u64 {
+    let all = structures();
+    let shared = all.iter().filter_map(|it| it.shared);
+    let page = shared.into_iter().find(|it| it.allocated == allocated as usize).map(|it| it.page);
+    page.unwrap_or(allocated as usize) as u64
+}
+
+/// Memory that UCX has allocated here is given back.
+pub fn forget(allocated: *mut u8) {
+    for structure in structures().iter_mut() {
+        structure.shared.take_if(|it| it.allocated == allocated as usize);
+    }
+}
+
+/// `ucp_mem_map`, as whoever calls it.
+///
+/// # Safety
+/// UCX's rules.
+pub unsafe fn map(
+    map: MemoryMap,
+    context: *mut c_void,
+    parameters: *const MapParameters,
+    made: *mut *mut c_void,
+) -> Status {
+    const ADDRESS_AND_LENGTH: u64 = 3;
+    // SAFETY: UCX's rules.
+    let (mask, address, length) =
+        unsafe { ((*parameters).field_mask, (*parameters).address, (*parameters).length) };
+    if mask & ADDRESS_AND_LENGTH == ADDRESS_AND_LENGTH
+        && is_part(address as usize)
+        && length >= PAGE
+        && let Some((unmap, query)) = library::memory_calls()
+        // SAFETY: a page of a structure that is being made: nobody else knows of it yet.
+        && let Some(handle) = unsafe { share(address, context, map, unmap, query) }
+    {
+        // SAFETY: UCX's rules.
+        unsafe { made.write(handle) };
+        return OK;
+    }
+    // SAFETY: handed on as it came.
+    unsafe { map(context, parameters, made) }
+}
+
+/// Has UCX allocate a page, and puts it in the place of this one. `None`: UCX has none that others
+/// share, and all is as it was.
+///
+/// # Safety
+/// The page is private memory that nobody else uses now.
+unsafe fn share(
+    page: *mut c_void,
+    context: *mut c_void,
+    map: MemoryMap,
+    unmap: MemoryUnmap,
+    query: MemoryQuery,
+) -> Option<*mut c_void> {
+    let parameters = MapParameters::allocate(PAGE);
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: UCX's rules; the context is the caller's.
+    if unsafe { map(context, &raw const parameters, &raw mut handle) } != OK {
+        return None;
+    }
+    // Address and length.
+    let mut attributes = crate::abi::MemoryAttributes { field_mask: 3, ..Default::default() };
+    // SAFETY: UCX's rules.
+    let status = unsafe { query(handle, &raw mut attributes) };
+    let at = attributes.address;
+    let is_placed = status == OK && !at.is_null() && (at as usize).is_multiple_of(PAGE) && {
+        // SAFETY: both have a page; the new one is nobody else's yet.
+        unsafe { std::ptr::copy_nonoverlapping(page.cast::<u8>(), at.cast(), PAGE) };
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // Of 0 bytes: a second map of what is shared stands there; of private memory there is none.
+        // SAFETY: the page is the caller's, and has the same bytes then.
+        unsafe { libc::mremap(at, 0, PAGE, flags, page) == page }
+    };
+    if !is_placed {
+        // SAFETY: made above.
+        unsafe { unmap(context, handle) };
+        return None;
+    }
+    let shared = Shared { page: page as usize, allocated: at as usize };
+    if let Some(structure) = structures().iter_mut().find(|it| it.has(shared.page)) {
+        structure.shared = Some(shared);
+    }
+    Some(handle)
+}
