@@ -14,6 +14,7 @@
 //! | numbers of 2^63 and more | memcached looks for a minus sign behind the value, in other memory |
 //! | `flush_all` with `-C` | memcached then also takes what is stored within the same second |
 //! | `stats`, `version` | they tell of different programs |
+//! | a line that gets too long while its end is under way | both close, or answer, by who runs when |
 
 use crate::answers::is_same;
 use crate::commands::{self, BINARY_CAS, CAS, packet};
@@ -176,13 +177,26 @@ impl Both {
     }
 }
 
-/// Sends pieces, each of which mostly comes by itself.
-fn send_in_pieces(peer: &mut Peer, mut whole: &[u8], random: &mut Random) {
-    while !whole.is_empty() {
-        let (piece, rest) = whole.split_at((1 + random.below(60)).min(whole.len()));
-        let _ = peer.0.write_all(piece);
+/// Bytes of a line at which both servers close where its end has not come yet. Whether it has come
+/// by then is a matter of who runs when, unless nobody sees so many without it.
+const LONGEST: usize = 2048;
+
+/// Sends pieces, each of which mostly comes by itself. What is left of a line that is about to be
+/// too long comes at once.
+fn send_in_pieces(peer: &mut Peer, whole: &[u8], random: &mut Random) {
+    let (mut sent, mut line) = (0, 0);
+    while sent < whole.len() {
+        let mut end = (sent + 1 + random.below(60)).min(whole.len());
+        let ends = |text: &[u8]| text.iter().rposition(|&byte| byte == b'\n');
+        line = ends(&whole[sent..end]).map_or(line, |at| sent + at + 1);
+        if end - line >= LONGEST - 60 {
+            let rest = whole[end..].iter().position(|&byte| byte == b'\n');
+            end = rest.map_or(whole.len(), |at| end + at + 1);
+            line = end;
+        }
+        let _ = peer.0.write_all(&whole[sent..end]);
         std::thread::sleep(Duration::from_micros(60));
-        whole = rest;
+        sent = end;
     }
 }
 
