@@ -68,6 +68,9 @@ pub struct Client {
 
 /// For so long a server may be silent within an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// Of how many keys that are read together is asked for ahead: about what a processor's first cache
+/// has room for, and more than it waits for at a time.
+const TOGETHER: usize = 8;
 /// How long to wait before the memory is asked for again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -167,6 +170,9 @@ impl Client {
         let mut found = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
         for (at, key) in keys.iter().enumerate() {
+            if at.is_multiple_of(TOGETHER) {
+                self.will_look(&keys[at..keys.len().min(at + TOGETHER)]);
+            }
             let item = self.look(key).map(|item| {
                 let value = self.neighbour.as_ref().map_or(&[][..], |one| one.reader.value());
                 Owned { value: value.to_vec(), flags: item.flags, cas: item.cas }
@@ -222,6 +228,17 @@ impl Client {
     pub fn delete(&mut self, key: &[u8]) -> io::Result<bool> {
         check(key)?;
         self.once(|wire| wire.delete(key))
+    }
+
+    /// Asks for what looking these keys up will read, so that it comes while others are waited for.
+    fn will_look(&self, keys: &[&[u8]]) {
+        let Some(Neighbour { reader, .. }) = &self.neighbour else { return };
+        let mut hashes = [0; TOGETHER];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = reader.hash(key);
+            reader.will_look(*hash);
+        }
+        hashes.iter().zip(keys).for_each(|(&hash, _)| reader.will_copy(hash));
     }
 
     /// Looks into the memory.

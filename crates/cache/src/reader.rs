@@ -9,12 +9,15 @@
 use crate::layout::{self, BUCKET_WORDS, Geometry, ITEM_WORDS, Item, Slot, header};
 use crate::memory::{View, WORD};
 use crate::seq;
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// How often a bucket is tried before the server is asked.
 pub const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 /// How many words of items one look copies before it copies no further item: 8 MiB.
 pub const MOST_COPIED: usize = 1 << 20;
+/// How many words of an item are asked for before its length is known: the processor asks for what
+/// follows by itself.
+const MOST_AHEAD: usize = 256;
 
 /// What a look into the memory said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub struct Reader {
     value: std::ops::Range<usize>,
     /// Words that this look has copied so far.
     copied: usize,
+    /// Words of the item that was copied last: the next one may have as many.
+    usual: usize,
     pulse: Pulse,
     /// Whether the server's end shows by its silence alone.
     far: bool,
@@ -63,8 +68,8 @@ impl Reader {
     pub fn new(view: View) -> Result<Self, &'static str> {
         let geometry = Geometry::read(&view)?;
         let pulse = Pulse::default();
-        let (copy, value, copied, far) = (Vec::new(), 0..0, 0, false);
-        Ok(Self { view, geometry, copy, value, copied, pulse, far })
+        let (copy, value, copied, usual, far) = (Vec::new(), 0..0, 0, 0, false);
+        Ok(Self { view, geometry, copy, value, copied, usual, pulse, far })
     }
 
     /// Has items believed only while the server's clock goes: in another machine nothing else tells
@@ -128,6 +133,33 @@ impl Reader {
         if self.is_over() { Look::Unknown } else { self.unexpired(found) }
     }
 
+    /// Asks for what looking up a key with that hash reads first, for a caller that looks several
+    /// keys up: what one of them waits for, the others wait for at the same time.
+    #[inline]
+    pub fn will_look(&self, hash: u64) {
+        let [first, _] = self.geometry.home_of(hash).buckets;
+        self.view.will_read(first, BUCKET_WORDS);
+    }
+
+    /// Asks for the item that a key with that hash may have, if its bucket is here by now.
+    #[inline]
+    pub fn will_copy(&self, hash: u64) {
+        let home = self.geometry.home_of(hash);
+        let slots = self.view.words(home.buckets[0], BUCKET_WORDS).unwrap_or_default();
+        let slots = slots.iter().skip(1).map(|slot| slot.load(Ordering::Relaxed));
+        for slot in slots.filter_map(Slot::from_word).filter(|slot| slot.tag == home.tag) {
+            self.will_copy_from(slot.place);
+        }
+    }
+
+    /// Its length is not known before its head has come; what is asked for besides does no harm.
+    #[inline]
+    fn will_copy_from(&self, place: u64) {
+        if let Ok(place) = usize::try_from(place) {
+            self.view.will_read(place, self.usual.clamp(ITEM_WORDS, MOST_AHEAD));
+        }
+    }
+
     /// An expired item is none. One that can expire is only believed while the clock goes, and so
     /// is every item of a server far away.
     fn unexpired(&mut self, found: Look) -> Look {
@@ -167,11 +199,13 @@ impl Reader {
             if self.copied > MOST_COPIED {
                 return Some(Look::Unknown);
             }
+            self.will_copy_from(slot.place);
             let place = (slot.place, key.len());
             let Some(item) = copy_item(&self.view, &self.geometry, place, &mut self.copy) else {
                 continue;
             };
-            self.copied += item.total_words();
+            self.usual = item.total_words();
+            self.copied += self.usual;
             if !seq::unchanged(version, seen) {
                 return None;
             }
@@ -207,10 +241,24 @@ fn copy_item(
     if copy.len() < body.len() * WORD {
         copy.resize(body.len() * WORD, 0);
     }
-    for (copy, word) in copy.chunks_exact_mut(WORD).zip(body) {
-        copy.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-    }
+    copy_words(body, copy);
     Some(item)
+}
+
+/// Copies words, a cache line's at a time: so many loads without a branch between them are on their
+/// way together.
+#[inline]
+fn copy_words(words: &[AtomicU64], copy: &mut [u8]) {
+    const LINE: usize = 8;
+    let (lines, rest) = words.as_chunks::<LINE>();
+    let (copied, _) = copy.as_chunks_mut::<WORD>();
+    let (copied_lines, _) = copied.as_chunks_mut::<LINE>();
+    for (copy, line) in copied_lines.iter_mut().zip(lines) {
+        *copy = line.each_ref().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    for (copy, word) in copied.iter_mut().skip(lines.len() * LINE).zip(rest) {
+        *copy = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
 }
 
 /// The bit that the kernel sets in a robust futex's word when its owner ends

@@ -7,6 +7,7 @@
 //! | [`front`] | the thread that lets clients in, and keeps the clock |
 //! | [`worker`] | a thread that serves connections |
 //! | [`listen`] | sockets to listen on |
+//! | [`pages`] | the thread that has what is filled in huge pages |
 //!
 //! One thread accepts and keeps the clock; `-t` others serve connections, each its own. All share
 //! the store behind one lock, which is held for what one read(2) brought, or for some of what
@@ -15,6 +16,7 @@
 pub mod args;
 mod front;
 mod listen;
+mod pages;
 mod worker;
 
 use crate::door::{self, Door};
@@ -79,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     life::hold(&memory).map_err(|error| format!("a thread that readers see end: {error}"))?;
     let generation = random()?;
     let (memory, rings) = copied(args, memory, generation, limits.total())?;
-    let closing = memory.keep();
+    let (closing, gathered) = (memory.keep(), memory.keep());
     let store = Store::new(memory, &limits, generation, [random()?, random()?]);
     let connections = Arc::new(Connections::default());
     let door = if args.no_neighbours {
@@ -95,6 +97,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     let store = Mutex::new(store);
     let shared = Arc::new(Shared { store, settings, connections, idle_timeout, begun, stop });
+    pages::start(&shared, gathered).map_err(|error| format!("a thread: {error}"))?;
     let result = Front::new(shared, listeners, (door, rings), args.threads)
         .and_then(|mut front| front.run(&ended))
         .map_err(|error| error.to_string());

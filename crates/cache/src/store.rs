@@ -25,12 +25,14 @@ mod log;
 pub use commands::{Change, Delta, Mode, Put, Stored};
 pub use counts::Counts;
 pub use limits::Limits;
+use limits::PAGE;
 
 use crate::layout::{self, BUCKET_WORDS, Geometry, ITEM_WORDS, Item, Slot, header};
 use crate::memory::{Memory, View, WORD};
 use crate::sync::{AtomicU64, Ordering};
 use log::Log;
 use std::io;
+use std::ops::Range;
 
 /// A slot of a bucket, by the words at which they lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +163,15 @@ impl Store {
     pub fn segments(&self) -> (usize, usize, usize) {
         let (all, free) = self.log.counts();
         (all, free, self.log.segment_words() * WORD)
+    }
+
+    /// Returns the words of which most are in use, or were: those of the log that was filled so
+    /// far, and those of the index once it has as many items as pages, which hashes strew over it.
+    #[must_use]
+    pub fn in_use(&self) -> Range<usize> {
+        let log = self.log.reached();
+        let pages = self.geometry.log * WORD / PAGE;
+        if self.counts.items >= pages as u64 { 0..log.end } else { log }
     }
 
     /// Sets the clock, `now` seconds of it, and does what is due by then.

@@ -4,10 +4,10 @@
 //! bench [get|load|hits|beside] [--rounds N] [--operations N] [--keys N] [--checked N]
 //! ```
 //!
-//! `get`: one client, values of 1 KiB, every key there: read out of the memory, asked over loopback
-//! TCP, and asked of memcached, in turn within each round. `load`: eight clients of a server of one
-//! thread. `hits`: how many gets of a zipfian trace find their item, at equal memory. `beside`:
-//! eight readers of the memory and a writer, each value checked.
+//! `get`: one client, values of 1 KiB, every key there: read out of the memory, one and twenty at a
+//! time, asked over loopback TCP, and asked of memcached, in turn within each round. `load`: eight
+//! clients of a server of one thread. `hits`: how many gets of a zipfian trace find their item, at
+//! equal memory. `beside`: eight readers of the memory and a writer, each value checked.
 
 mod beside;
 
@@ -126,6 +126,24 @@ fn time_gets(client: &mut Client, keys: &[String], batch: usize, batches: usize)
     spread(times.collect()).1
 }
 
+/// The same for keys that are asked for together, so many at a time.
+fn time_many(client: &mut Client, keys: &[String], together: usize, batches: usize) -> f64 {
+    let mut at = 0;
+    let times = (0..batches).map(|_| {
+        let mut asked = Vec::with_capacity(together);
+        for _ in 0..together {
+            at = (at + 7919) % keys.len();
+            asked.push(keys[at].as_bytes());
+        }
+        let begun = Instant::now();
+        let found = client.mget(&asked).expect("read");
+        let time = begun.elapsed().as_nanos() as f64 / together as f64;
+        assert!(found.iter().flatten().count() == together, "they are there");
+        time
+    });
+    spread(times.collect()).1
+}
+
 fn get(ours: &str, rounds: usize, keys: usize) {
     let keys: Vec<String> = (0..keys.min(KEYS)).map(key).collect();
     let plain = Server::start(ours, &["--no-neighbours"]);
@@ -136,20 +154,26 @@ fn get(ours: &str, rounds: usize, keys: usize) {
     let mut asked = Client::connect(&plain.address).expect("it listens");
     let mut memcached = Client::connect(&theirs.address).expect("it listens");
     [&mut direct, &mut asked, &mut memcached].into_iter().for_each(fill);
-    let mut times: [Vec<f64>; 3] = Default::default();
+    let mut times: [Vec<f64>; 4] = Default::default();
     for _ in 0..rounds {
         // Batches that a processor mostly finishes before it is given to another program.
         times[0].push(time_gets(&mut direct, &keys, 20, 10_000));
-        times[1].push(time_gets(&mut asked, &keys, 1, 3000));
-        times[2].push(time_gets(&mut memcached, &keys, 1, 3000));
+        times[1].push(time_many(&mut direct, &keys, 20, 10_000));
+        times[2].push(time_gets(&mut asked, &keys, 1, 3000));
+        times[3].push(time_gets(&mut memcached, &keys, 1, 3000));
     }
     println!("## A get of 1 KiB that is there, one client, {} keys, {rounds} rounds\n", keys.len());
     println!("| way | ns, median of rounds | least | most | memcached takes |");
     println!("|---|---:|---:|---:|---:|");
-    let names = ["out of the memory", "ginnel-cache over loopback", "memcached over loopback"];
+    let names = [
+        "out of the memory",
+        "twenty at once, each",
+        "ginnel-cache over loopback",
+        "memcached over loopback",
+    ];
     for (name, one) in names.iter().zip(&times) {
         let (least, median, most) = spread(one.clone());
-        let ratios = one.iter().zip(&times[2]).map(|(one, theirs)| theirs / one).collect();
+        let ratios = one.iter().zip(&times[3]).map(|(one, theirs)| theirs / one).collect();
         let ratio = spread(ratios).1;
         println!("| {name} | {median:.0} | {least:.0} | {most:.0} | {ratio:.2} × |");
     }

@@ -26,7 +26,7 @@ impl Default for Limits {
 }
 
 /// Bytes of a page, the unit in which memory is had.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// How many segments there are at least: one filling, one for survivors, one spare, and more.
 const FEWEST_SEGMENTS: usize = 8;
 /// How many segments there should be, so that evicting one takes little away.

@@ -5,6 +5,7 @@
 //! is decided in [`evict`](super::evict); this file keeps the books of segments alone.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// How many classes of lifetime there are: never, and one for each power of two of seconds.
 const CLASSES: usize = 33;
@@ -72,6 +73,8 @@ pub struct Log {
     queue: VecDeque<(usize, u64)>,
     sealed: u64,
     open: [Option<usize>; CLASSES + 1],
+    /// Segments that were opened once: all up to this one.
+    reached: usize,
 }
 
 impl Log {
@@ -86,7 +89,14 @@ impl Log {
             queue: VecDeque::new(),
             sealed: 0,
             open: [None; CLASSES + 1],
+            reached: 0,
         }
+    }
+
+    /// Returns the words of all segments into which anything was ever put.
+    #[must_use]
+    pub fn reached(&self) -> Range<usize> {
+        self.first..self.first + self.reached * self.words
     }
 
     /// Returns how many words a segment has.
@@ -135,6 +145,7 @@ impl Log {
             return None;
         }
         let open = self.free.pop()?;
+        self.reached = self.reached.max(open + 1);
         let until = Some(0);
         self.segments[open] = Segment { state: State::Open, class: slot, used: 0, live: 0, until };
         self.open[slot] = Some(open);
