@@ -40,6 +40,41 @@ fn go() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Delve, the debugger for Go, from Go's module proxy; `None`, with a word, where it cannot be had.
+#[must_use]
+pub fn delve() -> Option<PathBuf> {
+    const DELVE: &str = "github.com/go-delve/delve/cmd/dlv@v1.27.2";
+    let folder = build::release_dir().join("go-programs");
+    let file = folder.join("dlv");
+    let mut command = Command::new(go()?);
+    command.args(["install", DELVE]).env("GOBIN", &folder).env("GOFLAGS", "");
+    if !file.exists() && !command.status().is_ok_and(|status| status.success()) {
+        skip("delve", "it cannot be had");
+        return None;
+    }
+    Some(file)
+}
+
+/// Go's own tests of a package of its standard library, built; `None`, with a word, where there is
+/// no toolchain.
+///
+/// # Panics
+/// Where it does not build them.
+#[must_use]
+pub fn own_tests(package: &str, (name, flags, cgo): Kind) -> Option<PathBuf> {
+    let Some(go) = go() else {
+        skip(name, "there is no Go toolchain");
+        return None;
+    };
+    let output = build::release_dir().join("go-programs").join(format!("{package}-{name}.test"));
+    let mut command = Command::new(go);
+    command.args(["test", "-c"]).args(flags).arg("-o").arg(&output).arg(package);
+    command.env("CGO_ENABLED", if cgo { "1" } else { "0" }).env("GOFLAGS", "");
+    let done = command.output().expect("go runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Some(output)
+}
+
 /// What was built, or could not be, by its name.
 type Built = Vec<(String, Option<PathBuf>)>;
 

@@ -9,7 +9,9 @@
 
 mod alone;
 mod crash;
+mod debuggers;
 mod others;
+mod threads;
 
 use ginnel_tests::go::{KINDS, RACE, STATIC, STRIPPED, program};
 use ginnel_tests::{Done, Running, Stand, build, is_root, skip};
@@ -334,39 +336,5 @@ fn a_shell_asks_for_one_command() {
             commands == "1",
             "the shell {shells}, the command {commands}: {done}"
         );
-    }
-}
-
-/// A debugger comes and goes under a server at work.
-#[test]
-#[ignore = "test-all: Go is asked for by name"]
-fn a_debugger_may_attach() {
-    if !Path::new("/usr/bin/gdb").exists() {
-        return skip("gdb and Go", "gdb is not installed");
-    }
-    for program in KINDS.into_iter().filter_map(program) {
-        let stand = stand("go-gdb", &[]);
-        let (server, address) = serve(&stand, &program, "serve");
-        let client = stand.start(&mut command(&stand, &program, &["ask", &address, "4", "4000"]));
-        let mut gdb = Command::new("timeout");
-        gdb.args([
-            "-s",
-            "KILL",
-            "60",
-            "gdb",
-            "-nx",
-            "-batch",
-            "-p",
-            &server.id().to_string(),
-            "-ex",
-            "thread apply all backtrace 3",
-        ]);
-        let seen = gdb.output().expect("gdb runs");
-        if String::from_utf8_lossy(&seen.stderr).contains("Operation not permitted") {
-            return skip("gdb and Go", "nobody may attach here");
-        }
-        let done = client.finish();
-        assert!(done.success() && done.stdout.ends_with("OK\n"), "{done}");
-        end(server);
     }
 }

@@ -28,6 +28,7 @@ mod go;
 mod hooks;
 mod identity;
 mod leader;
+mod linger;
 #[cfg(target_arch = "x86_64")]
 mod loader;
 mod maps;

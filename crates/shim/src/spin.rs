@@ -206,6 +206,33 @@ pub fn spin_on(
     false
 }
 
+/// Looks until `ready`, for so many ticks at most, without giving way: for a call that need not
+/// wait. `together`: who runs on this processor cannot say anything meanwhile.
+pub fn for_a_moment(
+    habit: &Habit,
+    limit: u64,
+    ready: impl Fn() -> bool,
+    together: impl Fn() -> bool,
+) -> bool {
+    let begin = ticks();
+    let mut waited = if together() { limit } else { 0 };
+    let mut came = false;
+    while !came && waited < limit {
+        came = (0..20).any(|_| {
+            let ready = ready();
+            look_done();
+            ready
+        });
+        waited = ticks().wrapping_sub(begin);
+    }
+    // As in a spin: another thread had the processor.
+    if waited > limit.saturating_mul(100) {
+        SPINNERS.met(sys::monotonic_ns());
+    }
+    habit.learn(came);
+    came
+}
+
 /// The other end runs on this processor: lets it run, until `ready`. That takes half as long as to
 /// sleep and be woken, unless a third thread wants to run here.
 fn let_run(habit: &Habit, ready: impl Fn() -> bool) -> bool {
@@ -353,6 +380,27 @@ mod tests {
         );
         paid(&Habit::new());
         assert_eq!(lost(), pauses[0], "once a spin has paid it is as at first");
+    }
+
+    #[test]
+    fn moments_that_bring_nothing_become_rare() {
+        let (habit, moment) = (Habit::new(), 500_000);
+        assert!(for_a_moment(&habit, moment, || true, || false));
+        let looked = core::cell::Cell::new(0);
+        let look = || looked.set(looked.get() + 1) != ();
+        let together = || true;
+        assert!(!for_a_moment(&habit, moment, look, together), "it cannot have come");
+        assert_eq!(looked.get(), 0);
+        let in_vain = (0..1000).filter(|_| {
+            let tried = habit.worth_it();
+            if tried {
+                assert!(!for_a_moment(&habit, moment, look, || false));
+            }
+            tried
+        });
+        let tried = u32::try_from(in_vain.count()).unwrap_or(u32::MAX);
+        assert!((TRUST..TRUST + 1000 / PROBE + 1).contains(&tried), "{tried}");
+        assert!(looked.get() >= 20);
     }
 
     #[test]

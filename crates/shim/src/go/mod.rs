@@ -109,6 +109,7 @@ fn take_over(image: &Image, fd: i32, entry: usize) -> Result<(), &'static str> {
         return Err("there is no key for its threads");
     }
     calls::choose(!found.cgo);
+    crate::linger::start();
     let mut jumps = found.sites.iter().map(|site| Jump {
         from: site.at,
         room: site.len,

@@ -174,10 +174,19 @@ functions!(
 );
 functions!(of_own_threads, by_gs, ["mov r13, qword ptr gs:[0]",]);
 
-/// `clone`, for a thread: what it was called with stands on the stack.
+/// `clone`, for a thread: what it was called with stands on the stack. Without an `m` or a `g`
+/// (`newosproc0`) the kernel makes a bare thread, as Go's own code has it made. Such a thread gets
+/// the context of [`threads::BARE`], and the parent has that until it knows the kernel's answer: so
+/// no signal's handler finds the parent's in the child.
 #[unsafe(naked)]
 pub unsafe extern "C" fn clone() {
     naked_asm!(
+        "mov r13, qword ptr [rsp + 24]",
+        "mov r9, qword ptr [rsp + 32]",
+        "test r13, r13",
+        "jz 3f",
+        "test r9, r9",
+        "jz 3f",
         "lea rdi, [rsp + 8]",
         "mov eax, {number}",
         "lea rbx, [rip + 2f]",
@@ -185,8 +194,29 @@ pub unsafe extern "C" fn clone() {
         "2:",
         "mov dword ptr [rsp + 0x30], eax",
         "ret",
+        "3:",
+        "mov edi, dword ptr [rsp + 8]",
+        "mov rsi, qword ptr [rsp + 16]",
+        "xor edx, edx",
+        "xor r10d, r10d",
+        "xor r8d, r8d",
+        "mov r12, qword ptr [rsp + 40]",
+        "mov rbx, qword ptr gs:[0]",
+        "lea r11, [rip + {bare}]",
+        "wrgsbase r11",
+        "mov eax, {clone}",
+        "syscall",
+        "test eax, eax",
+        "jz 4f",
+        "wrgsbase rbx",
+        "jmp 2b",
+        "4:",
+        "jmp qword ptr [rip + {child}]",
         number = const calls::NEW_THREAD,
         gate = sym by_gs,
+        clone = const libc::SYS_clone,
+        bare = sym threads::BARE,
+        child = sym threads::CHILD,
     )
 }
 

@@ -36,9 +36,23 @@ pub struct Arguments {
     function: usize,
 }
 
-/// From an `m` to its thread-local words, and where `clone` has its child go on.
+/// From an `m` to its thread-local words, …
 static TLS: AtomicUsize = AtomicUsize::new(0);
-static CHILD: AtomicUsize = AtomicUsize::new(0);
+/// … and where `clone` has its child go on.
+pub static CHILD: AtomicUsize = AtomicUsize::new(0);
+
+/// The context of all threads that the kernel makes and the C library does not know: they are
+/// always inside, so that they make their calls themselves.
+pub static BARE: Bare =
+    Bare(Context { me: (&raw const BARE).cast_mut().cast(), inside: 1, ..Context::NONE });
+
+/// A context that nobody changes.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Bare(Context);
+
+// SAFETY: a thread that is inside changes nothing of its context.
+unsafe impl Sync for Bare {}
 
 /// So much stack has a thread here, beside Go's.
 const STACK: usize = 256 << 10;
@@ -69,13 +83,10 @@ pub fn settle_signals() {
 /// does not look.
 ///
 /// # Safety
-/// `arguments` are those that Go passes for a thread of its own.
+/// `arguments` are those that Go passes for a thread of its own, with an `m` and a `g`.
 pub unsafe fn start(arguments: *const Arguments) -> c_long {
     // SAFETY: the caller's promise.
     let Arguments { stack, m, g, function, .. } = unsafe { *arguments };
-    if m == 0 || g == 0 {
-        return -c_long::from(libc::EINVAL);
-    }
     // The kernel's FS is 8 bytes above the first of the thread's words.
     let go_fs = m.wrapping_add(TLS.load(Ordering::Relaxed)).wrapping_add(8);
     let thread = Box::into_raw(Box::new(Thread {

@@ -4,7 +4,7 @@ use super::{advance, answer, count_operation, nonblocking, waits};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::wait::{self, Woken};
-use crate::{gather, next, runtime, sets};
+use crate::{gather, linger, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -51,6 +51,13 @@ pub unsafe fn recv_one(fd: c_int, to: *mut u8, n: usize, flags: c_int) -> Outcom
                 let got = unsafe { take_quick(endpoint, to, n) };
                 if got != 0 {
                     return Outcome::Done(got as isize);
+                }
+                if nonblocking(endpoint, flags) && linger::for_data(endpoint) {
+                    // SAFETY: the caller's promise.
+                    let got = unsafe { take_quick(endpoint, to, n) };
+                    if got != 0 {
+                        return Outcome::Done(got as isize);
+                    }
                 }
                 if is_quickly_empty(endpoint, flags) {
                     return Outcome::Failed(libc::EAGAIN);
