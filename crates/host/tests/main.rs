@@ -3,6 +3,7 @@
 
 mod askers;
 mod broker;
+mod broker_chaos;
 mod broker_cost;
 mod broker_hostile;
 mod broker_memory;

@@ -18,7 +18,7 @@ mod compare;
 mod generate;
 mod judge;
 mod minimise;
-mod random;
+pub mod random;
 pub mod rules;
 mod run;
 mod script;

@@ -1,7 +1,6 @@
 //! This process and others: limits, numbers, time, signals.
 
 use super::{Result, poll, raw};
-use std::sync::atomic::{AtomicU8, Ordering};
 use syscalls::Sysno;
 
 /// A soft limit of this process.
@@ -132,6 +131,7 @@ pub fn is_emulated() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::__cpuid;
+        use std::sync::atomic::{AtomicU8, Ordering};
         // 0 not asked yet, else 1 + the answer: a hypervisor is asked by leaving the guest.
         static ANSWER: AtomicU8 = AtomicU8::new(0);
         if ANSWER.load(Ordering::Relaxed) == 0 {

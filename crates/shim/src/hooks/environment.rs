@@ -8,6 +8,7 @@
 use super::{aside, vfork};
 use crate::ops::program::{self, Program};
 use core::cell::Cell;
+#[cfg(target_arch = "x86_64")]
 use core::ffi::CStr;
 use core::ptr;
 use ginnel_preload::{LIB, Preload, TOKEN};

@@ -66,9 +66,12 @@ mod variadic;
 mod vfork;
 
 pub(crate) use direct::resolve;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use exec::execve as execute;
 pub(crate) use process::watch_forks;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use raw::syscall as by_number;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use vfork::{after as after_vfork, before as before_vfork};
 
 use crate::fds::{self, LENT, NOT_STARTED, strangers};
@@ -99,6 +102,7 @@ fn bypass_process() -> bool {
 }
 
 /// Is this process none of the library's business?
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn is_elsewhere() -> bool {
     bypass_process()
 }
