@@ -16,6 +16,7 @@
 #   make bench-mpi-guests  UCX's benchmark between two virtual machines
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
+#   make bench-switch-guests  two virtual machines at ginnel-switch, and on a bridge by taps (BENCH_ARGS: rounds)
 #   make bench-cp      ginnel cp beside cp, nc, rsync and scp, between namespaces (RECORD=FOLDER keeps it)
 #   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part), then YCSB (bench-ycsb)
 #   make bench-ycsb    memcached and ginnel-cache under YCSB's load, between namespaces (YCSB_ARGS=--help)
@@ -36,7 +37,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-mpi bench-mpi-programs bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -158,6 +159,11 @@ bench-guests: deps-test
 bench-switch: deps-switch
 	$(CARGO) build --release -p ginnel-switch --bins --example hosts
 	scripts/bench-switch.sh $(BENCH_ARGS)
+
+# From guest to guest, over the switch and over a bridge; BENCH_ARGS is the number of rounds.
+bench-switch-guests: deps-test
+	$(CARGO) build --release -p ginnel-switch -p ginnel-cli -p ginnel-guest
+	$(CARGO) run --release -p ginnel-guest --example switch -- $(BENCH_ARGS)
 
 # PORTABLE_GLIBC: for which version and later ones.
 portable:

@@ -18,6 +18,7 @@ mod migrate;
 mod mpi;
 mod objects;
 mod pairs;
+mod plug;
 mod possession;
 mod rxe;
 mod segments;
