@@ -93,9 +93,11 @@ mod tests {
         // SAFETY: the child waits, and touches nothing.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "{}", std::io::Error::last_os_error());
-        while child == 0 {
-            // SAFETY: no memory is passed.
-            unsafe { libc::pause() };
+        if child == 0 {
+            loop {
+                // SAFETY: no memory is passed.
+                unsafe { libc::pause() };
+            }
         }
         child
     }
