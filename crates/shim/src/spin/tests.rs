@@ -25,7 +25,10 @@ fn moments_that_bring_nothing_become_rare() {
     let (habit, moment) = (Habit::new(), 500_000);
     assert!(for_a_moment(&habit, moment, || true, || false));
     let looked = core::cell::Cell::new(0);
-    let look = || looked.set(looked.get() + 1) != ();
+    let look = || {
+        looked.set(looked.get() + 1);
+        false
+    };
     let together = || true;
     assert!(!for_a_moment(&habit, moment, look, together), "it cannot have come");
     assert_eq!(looked.get(), 0);
