@@ -27,7 +27,7 @@
 #   make test-cluster  the chart on a cluster of one node, with Kubernetes' own programs (the first run builds them: half an hour); as root
 #   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
 #   make uninstall     takes that away again
-#   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages
+#   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages (MACHINE=aarch64: by a cross build, in target/packages-aarch64)
 #   make rpms          rpm packages of it, in target/rpms
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #

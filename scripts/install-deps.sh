@@ -53,7 +53,10 @@ case $group in
                   libboost-dev=/usr/include/boost/interprocess/ipc/message_queue.hpp) ;;
     packages)
         wanted=("${build[@]}" "${packing[@]}")
-        optional=(mmdebstrap=mmdebstrap) ;;
+        optional=(mmdebstrap=mmdebstrap)
+        # For aarch64, by a cross build.
+        [[ $(uname -m) != x86_64 ]] || optional+=(
+            binutils-aarch64-linux-gnu=aarch64-linux-gnu-strip libgcc-s1-arm64-cross=) ;;
     switch) wanted=("${build[@]}" "${tools[@]}" dpdk-dev=dpdk-testpmd librte-net-virtio23= librte-net-vhost23= librte-mempool-ring23=
                     libfabric1=)
         optional=(openvswitch-switch-dpdk=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk) ;;

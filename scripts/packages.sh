@@ -6,8 +6,10 @@
 #   scripts/packages.sh
 #
 # BUILT     a directory with the built files, for whoever has them already (none: scripts/portable.sh)
-# INTO      where the packages go (target/packages)
+# INTO      where the packages go (target/packages; for another processor, target/packages-MACHINE)
 # REVISION  Debian's part of the version (1)
+# MACHINE   the processor that they are for (this one's): scripts/portable.sh crosses to aarch64
+# GINNEL    a ginnel that runs here, where MACHINE is another (target/portable/ginnel)
 #
 # Debian's own tools do the packing (package debhelper); lintian looks at the result where it is
 # installed, and what it finds is an error.
@@ -15,27 +17,35 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-into=$(realpath -m "${INTO:-$target/packages}")
+machine=${MACHINE:-$(uname -m)}
+other= tools=(dh dpkg-buildpackage dh_dkms)
+if [[ $machine != $(uname -m) ]]; then
+    other=-$machine
+    tools+=("$machine-linux-gnu-strip" "/usr/$machine-linux-gnu/lib/libgcc_s.so.1")
+    export GINNEL=${GINNEL:-$target/portable/ginnel}
+fi
+into=$(realpath -m "${INTO:-$target/packages$other}")
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 full=$version-${REVISION:-1}
 
 grep -qx "PACKAGE_VERSION=\"$version\"" driver/dkms.conf ||
     { echo "driver/dkms.conf has another version than Cargo.toml ($version)" >&2; exit 1; }
-for tool in dh dpkg-buildpackage dh_dkms; do
-    command -v "$tool" >/dev/null ||
+for tool in "${tools[@]}"; do
+    [[ -e $tool ]] || command -v "$tool" >/dev/null ||
         { echo "$tool is missing: run  scripts/install-deps.sh packages" >&2; exit 1; }
 done
 if [[ -z ${BUILT:-} ]]; then
     scripts/portable.sh
-    BUILT=$target/portable
+    BUILT=$target/portable$other
 fi
+architecture=$(dpkg-architecture -f -t"$machine-linux-gnu" -qDEB_HOST_ARCH)
 
 # A source tree of its own: debhelper writes into the one that it packs.
 work=$into/.ginnel-work
 tree=$work/ginnel-$version
 rm -rf "$work"
 mkdir -p "$tree"
-PREFIX=/usr LIBDIR=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH) DESTDIR=$tree/stage FROM=$BUILT \
+PREFIX=/usr LIBDIR=/usr/lib/$machine-linux-gnu DESTDIR=$tree/stage FROM=$BUILT \
     ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions scripts/install.sh install
 cp -r packaging/debian "$tree/debian"
 cp -r driver docs README.md CHANGELOG.md crates/cache-capi/python/ginnel_cache.py "$tree"
@@ -63,7 +73,7 @@ ginnel ($full) unstable; urgency=medium
 CHANGELOG
 
 # -d: what it depends on to build is this script's affair. A log that is read only where it fails.
-if ! (cd "$tree" && dpkg-buildpackage -b -us -uc -d) >"$work/log" 2>&1; then
+if ! (cd "$tree" && dpkg-buildpackage -b -a "$architecture" -us -uc -d) >"$work/log" 2>&1; then
     tail -n 40 "$work/log" >&2
     echo "dpkg-buildpackage failed; all that it said is in $work/log" >&2
     exit 1

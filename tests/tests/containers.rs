@@ -21,7 +21,7 @@ pub const BOOKWORM: Release =
 pub const TRIXIE: Release = Release { suite: "trixie", packages: &["passt"] };
 
 /// What every host has.
-const HOST: [&str; 15] = [
+const HOST: [&str; 16] = [
     "systemd",
     "systemd-sysv",
     "dbus",
@@ -35,6 +35,7 @@ const HOST: [&str; 15] = [
     "nftables",
     "uidmap",
     "slirp4netns",
+    "redis-server",
     "redis-tools",
     "python3-minimal",
 ];
@@ -53,7 +54,6 @@ const SETUP: &str = r#"
     mkdir -p /etc/containers
     printf '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n[network]\nnetwork_backend = "netavark"\n' >/etc/containers/containers.conf
     printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/storage"\ngraphroot = "/var/lib/containers/storage"\n' >/etc/containers/storage.conf
-    cp -a /installed/. /
     for image in /images/*; do tar -C "$image" -c . | podman import -q - "${image##*/}" || exit 1; done
 "#;
 
@@ -65,24 +65,40 @@ pub fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
 /// The same of another release.
 pub fn host_of(release: &Release, what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     let portable = packages::portable()?;
+    let installed = tempfile::tempdir().expect("a directory");
+    install::make_from(&portable, "install", installed.path(), "/usr");
+    let host = booted(release, what, images, (installed.path(), "/installed"))?;
+    host.must("cp -a /installed/. /");
+    has_podman(&host, what).then_some(host)
+}
+
+/// The host before anything was done there, with a directory of this machine: (outside, within).
+pub fn booted(
+    release: &Release,
+    what: &str,
+    images: &[(&str, &Image)],
+    directory: (&Path, &str),
+) -> Option<Host> {
     let packages = [&HOST[..], release.packages].concat();
     let name = format!("containers-{}", release.suite);
     let root = debian::root(&name, release.suite, &packages, what)?;
-    let installed = tempfile::tempdir().expect("a directory");
-    install::make_from(&portable, "install", installed.path(), "/usr");
     let places: Vec<String> = images.iter().map(|(name, _)| format!("/images/{name}")).collect();
-    let mut shared = vec![(installed.path(), "/installed")];
+    let mut shared = vec![directory];
     shared.extend(
         images.iter().zip(&places).map(|((_, image), place)| (image.root(), place.as_str())),
     );
-    let host = Host::boot(what, Some(&root), &shared)?;
+    Host::boot(what, Some(&root), &shared)
+}
+
+/// Sets podman up there; says so where it runs no container. systemd starts nothing after that.
+pub fn has_podman(host: &Host, what: &str) -> bool {
     host.must(SETUP);
     let said = host.sh("podman run --rm redis /bin/sh -c 'echo runs'");
     if said.out != "runs\n" {
         skip(what, &format!("podman runs no container here: {}", said.err.trim()));
-        return None;
+        return false;
     }
-    Some(host)
+    true
 }
 
 /// What belongs to every glibc, and no program made for a newer one asks for: the library, which is

@@ -41,3 +41,4 @@ mod turns;
 mod ucx;
 mod uring;
 mod users;
+mod walk;

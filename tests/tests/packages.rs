@@ -5,7 +5,7 @@ mod built;
 mod compiled;
 
 use built::both;
-pub use built::portable;
+pub use built::{packages, portable};
 use ginnel_tests::host::Host;
 use ginnel_tests::{debian, permit};
 use std::io::Read;

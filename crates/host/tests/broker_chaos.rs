@@ -5,7 +5,7 @@
 use crate::askers::{NOBODY, PATIENCE, become_user, pair, possible};
 use ginnel_region::Segment;
 use ginnel_region::sys::Fd;
-use ginnel_tcp::broker::{Answer, Beside, Heard, Question, Verdict, ask, connect, hear, part};
+use ginnel_tcp::broker::{Beside, Heard, Question, Verdict, ask, connect, hear, part};
 use ginnel_tests::daemon::Broker;
 use ginnel_tests::differential::random::Random;
 use ginnel_tests::{permit, seed};

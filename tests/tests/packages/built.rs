@@ -9,10 +9,20 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot
 /// be.
 pub fn portable() -> Option<PathBuf> {
+    portable_for(std::env::consts::ARCH)
+}
+
+/// The same for another processor.
+fn portable_for(machine: &str) -> Option<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = build::tests_dir().parent().expect("it lies in the source tree");
-    let portable = build::release_dir().with_file_name("portable");
+    let folder = if machine == std::env::consts::ARCH {
+        "portable".to_owned()
+    } else {
+        format!("portable-{machine}")
+    };
+    let portable = build::release_dir().with_file_name(folder);
     let list = std::fs::read_to_string(source.join("packaging/files"))
         .expect("the list of what is installed");
     let built = list
@@ -22,6 +32,7 @@ pub fn portable() -> Option<PathBuf> {
     if !built.map(|name| portable.join(name)).all(|file| file.exists()) {
         let built = Command::new("timeout")
             .args(["3000", "scripts/portable.sh"])
+            .env("MACHINE", machine)
             .current_dir(source)
             .output()
             .expect("it starts");
@@ -33,15 +44,19 @@ pub fn portable() -> Option<PathBuf> {
     Some(portable)
 }
 
-/// The packages with this revision; `None`, after saying so, where they cannot be built.
-fn packages(revision: &str) -> Option<PathBuf> {
+/// The packages for this processor with this revision; `None`, after
+/// saying so, where they cannot be built.
+pub fn packages(machine: &str, revision: &str) -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = build::tests_dir().parent().expect("it lies in the source tree");
     if Command::new("dh").arg("--version").output().is_err() {
         skip("packages", "debhelper is not installed (scripts/install-deps.sh packages)");
         return None;
     }
-    let portable = portable()?;
-    let into = build::release_dir().with_file_name("test-packages").join(revision);
+    let portable = portable_for(machine)?;
+    let folder = build::release_dir().with_file_name("test-packages");
+    let into = folder.join(if machine == std::env::consts::ARCH { revision } else { machine });
     let made_of = [
         "packaging",
         "packaging/debian",
@@ -63,7 +78,9 @@ fn packages(revision: &str) -> Option<PathBuf> {
     make.args(["1800", "scripts/packages.sh"])
         .env("BUILT", &portable)
         .env("INTO", &into)
-        .env("REVISION", revision);
+        .env("REVISION", revision)
+        .env("MACHINE", machine)
+        .env("GINNEL", build::ginnel());
     let output = make.current_dir(source).output().expect("it starts");
     let said = format!(
         "{}{}",
@@ -115,5 +132,6 @@ fn is_newer(file: &Path, places: &[PathBuf]) -> bool {
 /// Both revisions, made once.
 pub fn both() -> Option<&'static [PathBuf; 2]> {
     static BOTH: OnceLock<Option<[PathBuf; 2]>> = OnceLock::new();
-    BOTH.get_or_init(|| Some([packages("1")?, packages("2")?])).as_ref()
+    let made = |revision| packages(std::env::consts::ARCH, revision);
+    BOTH.get_or_init(|| Some([made("1")?, made("2")?])).as_ref()
 }
