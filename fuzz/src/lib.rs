@@ -15,6 +15,7 @@
 //! | [`config`] | ginneld's configuration |
 //! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
 //! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
+//! | [`race`] | its virtqueues, while the guest goes on writing into them |
 //! | [`hosts`] | what other hosts send to it, how they call and answer |
 //! | [`lent`] | frames that hosts are sent from where they lie, whatever guest and host do meanwhile |
 //! | [`vsock`] | its sockets between machines: packets, and what programs of the host say |
@@ -26,6 +27,7 @@ pub mod fabric;
 pub mod hosts;
 pub mod lent;
 pub mod protocol;
+pub mod race;
 pub mod segment;
 pub mod switch;
 pub mod vsock;
@@ -38,7 +40,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("segment", segment::target),
     ("channel", channel::target),
     ("fabric", fabric::target),
@@ -47,6 +49,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("cache-session", cache::session),
     ("cache-reader", cache::reader),
     ("switch-ring", switch::ring),
+    ("switch-race", race::race),
     ("switch-messages", switch::messages),
     ("switch-offload", switch::offload),
     ("switch-vsock", vsock::packets),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const SIZE: u16 = 16;
 
 /// Addresses near those that matter.
-fn address(bytes: &mut Bytes<'_>, end: u64) -> u64 {
+pub(crate) fn address(bytes: &mut Bytes<'_>, end: u64) -> u64 {
     let near = match bytes.byte() % 4 {
         0 => GUEST,
         1 => end,

@@ -37,6 +37,7 @@ targets! {
     protocol: "protocol",
     config: "config",
     switch_ring: "switch-ring",
+    switch_race: "switch-race",
     switch_messages: "switch-messages",
     switch_offload: "switch-offload",
     switch_hosts: "switch-hosts",
