@@ -181,6 +181,7 @@ programs! {
     splice_and_signals
     splice_into
     splice_late
+    splice_packets
     splice_shared
     splice_then_pass
     splice_through

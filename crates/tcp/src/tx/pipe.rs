@@ -56,7 +56,12 @@ impl Endpoint<'_> {
             iovec { iov_base: at.cast(), iov_len: first },
             iovec { iov_base: again.cast(), iov_len: rest },
         ];
-        let part = kernel::readable(pipe) > n;
+        let there = kernel::readable(pipe);
+        if there == 0 {
+            // Of a packet that comes now and is longer than `n` a read would lose the rest.
+            return Ok(Put::Bytes(0));
+        }
+        let part = there > n;
         // SAFETY: so many bytes are free here, under the send lock.
         let read = unsafe {
             if part { pipe::read_part(pipe, pieces, n as usize) } else { pipe::read(pipe, &pieces) }
