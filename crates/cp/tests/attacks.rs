@@ -2,7 +2,7 @@
 //! and a server that goes on.
 
 use crate::stage::{Guarded, Place, Said, Server, bytes, chance, is_root, names, program, until};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -219,9 +219,13 @@ fn goes_on(rounds: u64) {
     }
 }
 
-/// Writes over a part of a file, or makes it longer or shorter.
+/// Writes over a part of a file, or makes it longer or shorter. Not while somebody works on it: a
+/// server whose client was killed may have all of it, and be about to give it its name.
 fn spoil(path: &Path) {
     let Ok(file) = File::options().write(true).open(path) else { return };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
     let len = file.metadata().expect("there").len();
     match chance(5) {
         0 => file.write_all_at(&bytes(chance(99), 100), chance(len + 1)).expect("written"),

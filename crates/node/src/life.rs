@@ -84,6 +84,7 @@ impl Drop for LifeLock {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+    use std::process::Command;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     const NAME: &CStr = c"lives";
@@ -112,10 +113,18 @@ mod tests {
     }
 
     /// A lock that was given up is nobody's, however many children another thread has forked while
-    /// it was made. Each of them lives on until all was looked at.
+    /// it was made. Each of them lives on until all was looked at, and has all that other tests have
+    /// open: so this one is run in a process of its own.
     #[test]
     fn what_is_forked_meanwhile_has_no_part_of_it() {
         const CHILDREN: usize = 100;
+        const ALONE: &str = "GINNEL_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            command.args(["--exact", "life::tests::what_is_forked_meanwhile_has_no_part_of_it"]);
+            assert!(command.env(ALONE, "1").status().expect("it starts").success());
+            return;
+        }
         let place = tempfile::tempdir().expect("a directory");
         let dir = std::fs::File::open(place.path()).expect("a directory");
         let dir = dir.as_raw_fd();
