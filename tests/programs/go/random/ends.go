@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -202,6 +203,11 @@ func queued(s *scene, listener *net.TCPListener) {
 	}
 	for range dialed {
 		c, err := listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			// It was closed before, and its port is another program's by now.
+			s.say("cannot be dialed")
+			return
+		}
 		must(err)
 		got := make([]byte, 4)
 		_, err = io.ReadFull(c, got)
