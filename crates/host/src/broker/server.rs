@@ -109,21 +109,22 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
         let who = users::of_peer(&client);
         let entered =
             who.map_err(|_| Verdict::TooMany).and_then(|user| Ok((broker.enter(user)?, user)));
-        if let Ok((number, user)) = entered {
-            let socket = Arc::new(client);
-            broker.state().sockets.insert(number, socket.clone());
-            if serve_beside(broker.clone(), number, user, socket.clone()).is_ok() {
-                continue;
+        let (verdict, client) = match entered {
+            Err(verdict) => (verdict, client),
+            Ok((number, user)) => {
+                let socket = Arc::new(client);
+                broker.state().sockets.insert(number, socket.clone());
+                if serve_beside(broker.clone(), number, user, socket.clone()).is_ok() {
+                    continue;
+                }
+                // The kernel has no memory for a thread.
+                broker.state().sockets.remove(&number);
+                broker.state().matching.leave(number);
+                // Nobody else has it by now.
+                let Ok(client) = Arc::try_unwrap(socket) else { continue };
+                (Verdict::NoMemory, client)
             }
-            broker.state().sockets.remove(&number);
-            broker.state().matching.leave(number);
-            // Nobody else has it by now.
-            if let Ok(client) = Arc::try_unwrap(socket) {
-                turn_away.hang_up(client);
-            }
-            continue;
-        }
-        let verdict = entered.err().unwrap_or(Verdict::TooMany);
+        };
         turned_away.one(|| {
             log!(
                 Warning,
