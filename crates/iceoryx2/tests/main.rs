@@ -12,6 +12,7 @@ mod forks;
 mod limits;
 mod loans;
 mod patterns;
+mod python;
 mod random;
 mod read_only;
 #[path = "between/scenes/mod.rs"]
