@@ -96,7 +96,7 @@ fn measure(options: &Options, scratch: &Path) -> Result<()> {
         let when: String = machine
             .date
             .chars()
-            .take(16)
+            .take(19)
             .map(|c| if c == 'T' { '-' } else { c })
             .filter(|&c| c != ':')
             .collect();
