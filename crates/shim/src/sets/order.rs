@@ -167,7 +167,7 @@ pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now:
         if order.several {
             entry.ask_for_order(now);
         }
-        match ready(entry, entry.endpoint(), now, order.several) {
+        match ready(entry, entry.endpoint(), now, order.several, pass) {
             // Nor will it be looked at in this pass: who writes to it now may have rung before.
             Ready::Nothing => return entry.turn.nothing = pass,
             Ready::Unknown => return,
@@ -243,7 +243,7 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
             {
                 continue;
             }
-            match ready(entry, endpoint, now, order.several) {
+            match ready(entry, endpoint, now, order.several, pass) {
                 Ready::Since(since) if since == LATE && before != u64::MAX => {
                     entry.turn.nothing = pass;
                     late = true;
@@ -279,7 +279,7 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     if entry.endpoint().is_some_and(told) {
         return now;
     }
-    match ready(entry, entry.endpoint(), now, false) {
+    match ready(entry, entry.endpoint(), now, false, 0) {
         Ready::Since(since) => {
             // It is in the list, whatever it is asked for from now on, until a wait finds nothing.
             entry.turn.listed = since.min(now).max(1);
@@ -324,6 +324,7 @@ fn ready(
     endpoint: Option<Endpoint<'_>>,
     now: u64,
     several: bool,
+    pass: u64,
 ) -> Ready {
     if !entry.used || entry.disabled {
         return Ready::Unknown;
@@ -338,7 +339,11 @@ fn ready(
     let look = if entry.events & IN == 0 { Some(false) } else { endpoint.look_at_ring() };
     let room = level && entry.events & OUT != 0 && endpoint.tx_in_ring() && !entry.masked;
     match look {
-        Some(true) => {}
+        Some(true) => {
+            if entry.tells_bytes_alone() && !endpoint.may_have_ended() {
+                entry.turn.found = (pass, key(endpoint));
+            }
+        }
         _ if room => {}
         // Who waits for room in a ring may have it by now.
         Some(false) if !entry.masked => return Ready::Nothing,

@@ -1,5 +1,6 @@
 //! One registration, and what the kernel is told of it.
 
+use super::collect::OUT;
 use super::{Inner, Set, late, local, local_bits, shared, turn};
 use crate::fds::{self, Entry};
 use crate::runtime;
@@ -143,6 +144,13 @@ pub(super) fn is_told(told: u64, key: u64) -> bool {
 impl Registration {
     pub(super) fn wants(&self, event: c_int) -> bool {
         self.events & event as u32 != 0
+    }
+
+    /// Level-triggered, and asked for bytes alone: while its connection goes on, those in its ring
+    /// are all that there is to tell.
+    pub(super) fn tells_bytes_alone(&self) -> bool {
+        let more = (libc::EPOLLET | libc::EPOLLONESHOT) as u32 | OUT;
+        self.events & more == 0 && !self.masked && !self.in_common
     }
 
     /// What the program may be told: what it asked for, and errors, which it need not ask for.

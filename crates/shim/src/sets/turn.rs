@@ -22,6 +22,9 @@ pub struct Turn {
     pub(super) unsaid: (u64, u64),
     /// The last pass in which memory said that it has nothing to tell.
     pub(super) nothing: u64,
+    /// The last pass in which memory said that bytes are there, and that there is nothing else to
+    /// tell; and the [key](super::edges::key) of these bytes.
+    pub(super) found: (u64, u64),
     /// When a pass left it to the next, since it seemed to have come after that began, and where
     /// what was not told of began then. (0, 0): none did.
     left: (u64, u64),
@@ -77,6 +80,11 @@ impl Turn {
     /// Did memory say in this pass that it has nothing to tell?
     pub fn has_nothing(&self, pass: u64) -> bool {
         self.nothing == pass
+    }
+
+    /// Did memory say in this pass that its bytes are all that it has to tell? Their key.
+    pub fn has_bytes_alone(&self, pass: u64) -> Option<u64> {
+        (self.found.0 == pass).then_some(self.found.1)
     }
 
     /// It is not ready.
