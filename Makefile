@@ -14,6 +14,7 @@
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-mpi-programs  OSU's patterns, HPCC, LAMMPS and NWChem between two ranks by every way, with charts
 #   make bench-mpi-guests  UCX's benchmark between two virtual machines
+#   make bench-iceoryx2-guests  iceoryx2's patterns between two virtual machines, beside the same over TCP
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
 #   make bench-switch-guests  two virtual machines at ginnel-switch, and on a bridge by taps (BENCH_ARGS: rounds)
@@ -37,7 +38,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-iceoryx2-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -149,6 +150,11 @@ bench-mpi-programs: deps-mpi
 bench-mpi-guests: deps-test deps-mpi
 	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-ucx -p ginnel-cli -p ginnel-guest
 	$(CARGO) run --release -p ginnel-bench --example mpi -- $(BENCH_ARGS)
+
+# The same for iceoryx2's patterns, which are built in a workspace of their own.
+bench-iceoryx2-guests: deps-test
+	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-cli -p ginnel-guest
+	$(CARGO) run --release -p ginnel-bench --example iceoryx2 -- $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test
