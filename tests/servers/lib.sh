@@ -14,7 +14,8 @@ needs() {
     done
 }
 
-# A script whose programs in Go were not built: tests/src/conformance/servers.rs says what, and where it is put.
+# A script whose programs in Go were not built: tests/src/conformance/servers.rs says what, where it is put
+# (GO_PROGRAMS), and of which module and version it is (GO_MODULE).
 needs_go() {
     for program; do
         [ -x "${GO_PROGRAMS-}/$program" ] || { echo "ok 1 - all # SKIP no $program in GO_PROGRAMS"; exit 0; }
