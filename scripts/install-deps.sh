@@ -4,7 +4,7 @@
 #   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance|mpi|ycsb]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
-# A server that comes with a package installed here (nginx, redis, memcached, caddy) is neither started nor left enabled.
+# A server that comes with a package installed here (nginx, redis, memcached, caddy, prometheus) is neither started nor left enabled.
 set -euo pipefail
 
 group=${1:-all}
@@ -19,7 +19,8 @@ export DEBIAN_FRONTEND=noninteractive
 # Each entry is package=what to look for: a command, an absolute path, or nothing (ask dpkg).
 build=(gcc=gcc libc6-dev=/usr/include/stdio.h)
 servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
-         memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3 caddy=caddy)
+         memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3 caddy=caddy
+         prometheus=prometheus)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=/usr/lib/x86_64-linux-gnu/libelf.so.1)
 tests=(dpkg-dev=dpkg-source perl=perl python3=python3 nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
@@ -67,7 +68,7 @@ case $group in
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell python3-numpy=
                   python3-setuptools= python3-wheel= python3-venv= pkg-config=pkg-config
-                  golang-go=go sockperf=sockperf python3=python3 curl=curl
+                  golang-go=go sockperf=sockperf python3=python3 curl=curl dnsperf=dnsperf
                   "${mpi[@]}" python3-mpi4py= ucx-utils=ucx_info mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
 esac
 
@@ -203,7 +204,7 @@ fi
 for package in "${install[@]}"; do
     case $package in
         nginx-light) service=nginx ;;
-        redis-server|memcached|caddy|etcd-server|postgresql|haproxy) service=${package/etcd-server/etcd} ;;
+        redis-server|memcached|caddy|prometheus|etcd-server|postgresql|haproxy) service=${package/etcd-server/etcd} ;;
         apache2|squid|pgbouncer|unbound|rsync) service=$package ;;
         php-fpm) service=$(cd /etc/php && echo */fpm | sed 's|\([^ ]*\)/fpm|php\1-fpm|g') ;;
         bind9) service=named ;;

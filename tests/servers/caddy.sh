@@ -4,7 +4,7 @@
 needs_go caddy
 needs wrk curl cmp
 port=$(port)
-version caddy version
+version echo "$GO_MODULE"
 mkdir "$TMPDIR/www"
 head -c 1024 /dev/urandom >"$TMPDIR/www/page"
 head -c 100000000 /dev/urandom >"$TMPDIR/www/large"

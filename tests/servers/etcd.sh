@@ -37,8 +37,13 @@ all_put() {
     for pid in $waited; do wait "$pid" || return 1; done
 }
 
-# etcd's own load: some seconds of puts by many clients, on connections that stay.
-perf() { ctl check perf --load s --prefix "perf-$$/" | tee "$TMPDIR/perf"; grep -q 'PASS: Slowest\|PASS: Throughput\|Throughput is' "$TMPDIR/perf"; }
+# etcd's own load: some seconds of puts by many clients, on connections that stay. How fast it finds the machine does
+# not matter.
+perf() {
+    ctl check perf --load s --prefix "perf-$$/" >"$TMPDIR/perf" 2>"$TMPDIR/perf.progress"
+    cat "$TMPDIR/perf"
+    grep -Eq 'Throughput (is|too low:) [1-9]' "$TMPDIR/perf" && ! grep -q 'ERROR(' "$TMPDIR/perf"
+}
 
 heard() {
     ctl watch --prefix seen/ >"$TMPDIR/heard" &

@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 needs_go grpc-server grpc-client
 port=$(port)
-version echo "gRPC-Go 1.85.0"
+version echo "$GO_MODULE"
 # Both write profiles below /tmp, under the test's name.
 profile="../${TMPDIR#/}"
 called() {

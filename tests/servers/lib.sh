@@ -5,6 +5,7 @@ PATH=$PATH:/usr/sbin:/sbin
 seconds=${LOAD_SECONDS:-120}
 address=127.0.0.1
 number=0
+servers=0
 started=
 
 # A script whose programs are not installed.
@@ -14,7 +15,8 @@ needs() {
     done
 }
 
-# A script whose programs in Go were not built: tests/src/conformance/servers.rs says what, and where it is put.
+# A script whose programs in Go were not built: tests/src/conformance/servers.rs says what, where it is put
+# (GO_PROGRAMS), and of which module and version it is (GO_MODULE).
 needs_go() {
     for program; do
         [ -x "${GO_PROGRAMS-}/$program" ] || { echo "ok 1 - all # SKIP no $program in GO_PROGRAMS"; exit 0; }
@@ -48,7 +50,8 @@ version() {
 
 # start COMMAND…: in the background, ended with the script.
 start() {
-    "$@" >"$TMPDIR/server.${1##*/}.log" 2>&1 &
+    servers=$((servers + 1))
+    "$@" >"$TMPDIR/server.$servers.${1##*/}.log" 2>&1 &
     started="$! $started"
 }
 
@@ -95,12 +98,15 @@ port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# listening PORT: waits until somebody does.
+# listening PORT: waits until somebody does. Where nobody does for two minutes the servers' last words follow.
 listening() {
     hex=$(printf '%04X' "$1")
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         grep -q ":$hex [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null && return 0
         sleep 0.1
     done
+    echo "nobody listens on port $1"
+    for pid in $started; do kill -0 "$pid" || echo "process $pid has ended"; done
+    tail -n 8 "$TMPDIR"/server.*.log
     return 1
 }

@@ -88,7 +88,7 @@ tools() {
 ended() {
     rabbitmqctl shutdown
     for _ in $(seq 300); do
-        grep -q 'Gracefully halting' "$TMPDIR/server.rabbitmq-server.log" && return 0
+        grep -q 'Gracefully halting' "$TMPDIR"/server.*.rabbitmq-server.log && return 0
         sleep 0.2
     done
     return 1

@@ -20,7 +20,8 @@ fn cpython_sockets_and_selectors() {
 }
 
 /// Static and position-independent, built from Go's module proxy; that enough of their bytes went
-/// through rings is among their tests.
+/// through rings is among their tests. Where Go or the proxy is not there nothing is built; where
+/// some servers are built, all are to be.
 #[test]
 #[ignore = "test-all: some minutes, and as many for what is built once"]
 fn servers_in_go_are_carried() {
@@ -30,10 +31,15 @@ fn servers_in_go_are_carried() {
         .expect("its mode");
     let suite = servers_in_go(base.path(), 8).expect("scripts");
     if suite.parts.is_empty() {
-        return ginnel_tests::skip("servers in Go", &suite.remarks.join("; "));
+        return ginnel_tests::skip("servers in Go", &suite.not_built.join("; "));
     }
+    assert!(suite.not_built.is_empty(), "{}", suite.not_built.join("\n"));
     let outcome = compare(&suite, Way::Usual, &|line| eprintln!("{line}"))
         .expect("their results are understood");
     assert_eq!((outcome.worse, outcome.failed), (0, 0), "{outcome:?}");
-    assert!(outcome.passed > 3 * suite.parts.len(), "{outcome:?}");
+    assert_eq!((outcome.parts.len(), &outcome.missing), (suite.parts.len(), &Vec::new()));
+    // The script's one word, and the two that are added to each.
+    for part in outcome.parts.iter().filter(|part| part.tests <= 3) {
+        ginnel_tests::skip(&part.name, "its client is not installed: install-deps.sh conformance");
+    }
 }

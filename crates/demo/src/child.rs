@@ -113,6 +113,15 @@ impl Child {
         Ok(String::from_utf8_lossy(&fs::read(&self.out)?).into_owned())
     }
 
+    /// Whether this stands in what it has printed so far, on either stream; nothing always does.
+    pub fn has_said(&self, text: Option<&str>) -> bool {
+        text.is_none_or(|text| {
+            [&self.err, &self.out].iter().any(|path| {
+                String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).contains(text)
+            })
+        })
+    }
+
     /// The last lines that it printed.
     pub fn last_words(&self) -> String {
         let words = [&self.err, &self.out].map(|path| tail(path, 4)).join("\n");

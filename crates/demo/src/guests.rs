@@ -30,6 +30,9 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const SEGMENT: &str = "[segment.demo]\nsize = \"256M\"\nslots = 2\nvectors = 3\n";
 /// Where the load's report is written in its machine.
 const REPORT: &str = "/tmp/report";
+/// A machine's memory, MiB: what it boots from holds all programs, Prometheus with 90, and is twice
+/// in memory for a moment.
+const MEMORY: u32 = 1024;
 /// How long a small command may take in a machine.
 const SHORT: Duration = Duration::from_secs(30);
 
@@ -70,6 +73,7 @@ impl Guests {
                 address: Some(format!("10.77.0.{slot}/24")),
                 options: daemon.vm_args("demo", slot)?,
                 driver: true,
+                memory: MEMORY,
                 ..Spec::new(&format!("demo{slot}"))
             })
         };
@@ -127,7 +131,10 @@ impl Ground for Guests {
         let pid =
             self.server.run(&begin, SHORT)?.good()?.trim().parse().context("no process number")?;
         let listening = Listening { guests: self, pid, port };
-        let listens = format!("grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp");
+        let mut listens = format!("grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp");
+        if let Some(text) = found.program.ready() {
+            let _ = write!(listens, " && grep -q '{text}' {log}");
+        }
         let wait = format!(
             "for i in $(seq 200); do kill -0 {pid} || break; {listens} && exit 0; sleep 0.1; done; tail -n 4 {log}; exit 1"
         );

@@ -12,7 +12,7 @@ use crate::place::{Place, Side};
 use crate::programs::{Listen, Load, Setting};
 use crate::{diagnose, interrupt, ports, share};
 
-/// How long a server may take until it listens.
+/// How long a server may take until it listens and answers.
 const START: Duration = Duration::from_secs(10);
 
 /// Where, and on which processors.
@@ -69,11 +69,12 @@ impl Local<'_> {
         let child = Child::spawn(&name, &command, &environment, bench.workdir)?;
         let listens = interrupt::poll(START, || {
             child.check_alive()?;
-            Ok(ports::is_listening(child.pid().as_raw_nonzero().get(), port).then_some(()))
+            let listens = ports::is_listening(child.pid().as_raw_nonzero().get(), port);
+            Ok((listens && child.has_said(found.program.ready())).then_some(()))
         })?;
         if listens.is_none() {
             diagnose::print(bench.ginnel, &[&child]);
-            return Err(anyhow!("{name} did not listen within {START:?}: {}", child.last_words()));
+            return Err(anyhow!("{name} was not ready within {START:?}: {}", child.last_words()));
         }
         Ok(Listening { local: self, child, port })
     }

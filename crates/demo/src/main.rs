@@ -1,8 +1,8 @@
 //! `ginnel-demo`: what Ginnel does for programs that know nothing of it, on the machine at hand.
 //!
-//! Debian's own servers (nginx, redis, memcached, iperf3, Caddy) run in one network namespace and
-//! their own clients in another, with a bridge between them in a third: the shape of two machines
-//! on a software bridge. Each pair runs plainly and under `ginnel run`, in turn, and one table at
+//! Debian's own servers (nginx, redis, memcached, iperf3, Caddy, Prometheus) run in one network
+//! namespace and their own clients in another, with a bridge between them in a third: the shape of
+//! two machines on a software bridge. Each pair runs plainly and under `ginnel run`, in turn, and one table at
 //! the end compares the medians; where that is asked for also through the kernel's sockmap
 //! ([`sockmap`]). Then the same between two virtual machines.
 //!

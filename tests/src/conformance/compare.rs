@@ -82,7 +82,7 @@ pub struct Outcome {
     pub parts: Vec<PartRecord>,
     /// What was left out, and why.
     pub remarks: Vec<String>,
-    /// Parts that could not be compared: they told no results even without the shim.
+    /// What could not be compared: it was not built, or told no results even without the shim.
     #[serde(default)]
     pub missing: Vec<String>,
     /// Tests, each counted once.
@@ -123,6 +123,7 @@ pub fn compare(suite: &Suite, way: Way, progress: Progress) -> Result<Outcome> {
         version: suite.version.clone(),
         made: made::describe(),
         remarks: suite.remarks.clone(),
+        missing: suite.not_built.clone(),
         ..Outcome::default()
     };
     let mut bytes = Bytes::default();
@@ -244,17 +245,26 @@ fn judge(
             ours: passed(|run| &run.1),
         });
     }
-    let failed = worse.and_then(|name| {
-        runs.iter().find(|(_, ours)| verdict(&ours.verdicts, name) != Verdict::Passed)
-    });
-    if let Some((_, ours)) = failed {
-        let last = &ours.text.as_bytes()[ours.text.len().saturating_sub(TOLD)..];
-        progress(&format!(
-            "{}: what the first such run printed at last:\n{}",
-            part.name,
-            String::from_utf8_lossy(last)
-        ));
+    let without = |run: &&Run, name| verdict(&run.verdicts, name) != Verdict::Passed;
+    let plain = differ
+        .iter()
+        .find_map(|name| runs.iter().map(|(run, _)| run).find(|run| without(run, name)));
+    let ours =
+        worse.and_then(|name| runs.iter().map(|(_, run)| run).find(|run| without(run, name)));
+    for (run, way) in [(plain, "without the shim"), (ours, "with it")] {
+        if let Some(run) = run {
+            progress(&format!(
+                "{}: what the first run that was not well {way} printed at last:\n{}",
+                part.name,
+                last_words(run)
+            ));
+        }
     }
+}
+
+/// The end of what a run printed.
+fn last_words(run: &Run) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(&run.text.as_bytes()[run.text.len().saturating_sub(TOLD)..])
 }
 
 /// No result is a failure: the program ended before it came to it.

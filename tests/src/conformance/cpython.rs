@@ -93,5 +93,6 @@ fn suite(base: &Path, modules: &[&str]) -> Result<Suite> {
         version: format!("3.11 (Debian {version})"),
         remarks: Vec::new(),
         parts: parts.collect(),
+        ..Suite::default()
     })
 }

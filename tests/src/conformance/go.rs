@@ -71,7 +71,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
          ring has carried that call."
             .to_owned(),
     ];
-    Ok(Suite { version: version.trim().to_owned(), remarks, parts })
+    Ok(Suite { version: version.trim().to_owned(), remarks, parts, ..Suite::default() })
 }
 
 fn file(package: &str, kind: &str) -> String {

@@ -17,6 +17,8 @@ struct Tested {
     least: u8,
     /// The tests that are not run, by a pattern of their names, and why.
     left_out: Option<(&'static str, &'static str)>,
+    /// How many minutes a run of a package's tests may take on a busy machine.
+    minutes: u64,
 }
 
 const PROJECTS: [Tested; 3] = [
@@ -34,6 +36,7 @@ const PROJECTS: [Tested; 3] = [
             "Not run: NATS's tests of certificates that are revoked (OCSP), which sleep for \
              seconds at a time and move few bytes.",
         )),
+        minutes: 45,
     },
     Tested {
         project: Project {
@@ -49,6 +52,7 @@ const PROJECTS: [Tested; 3] = [
         },
         least: 0,
         left_out: None,
+        minutes: 15,
     },
     Tested {
         project: Project {
@@ -60,6 +64,7 @@ const PROJECTS: [Tested; 3] = [
         },
         least: 0,
         left_out: None,
+        minutes: 15,
     },
 ];
 
@@ -68,22 +73,23 @@ const PROJECTS: [Tested; 3] = [
 /// # Errors
 /// When none of them can be built.
 pub fn prepare(base: &Path) -> Result<Suite> {
-    let (mut parts, mut remarks) = (Vec::new(), Vec::new());
+    let (mut parts, mut remarks, mut not_built) = (Vec::new(), Vec::new(), Vec::new());
     for tested in &PROJECTS {
         match parts_of(tested, base) {
             Ok(more) => {
                 parts.extend(more);
                 remarks.extend(tested.left_out.map(|(_, why)| why.to_owned()));
             }
-            Err(error) => remarks.push(format!("Not built: {} ({error:#}).", tested.project.name)),
+            Err(error) => not_built.push(format!("{} ({error:#})", tested.project.name)),
         }
     }
-    ensure!(!parts.is_empty(), "{}", remarks.join("\n"));
+    ensure!(!parts.is_empty(), "{}", not_built.join("\n"));
     let versions = PROJECTS
         .iter()
         .flat_map(|tested| tested.project.modules)
         .map(|module| module.rsplit('/').next().unwrap_or(module));
-    Ok(Suite { version: versions.collect::<Vec<_>>().join(", "), remarks, parts })
+    let version = versions.collect::<Vec<_>>().join(", ");
+    Ok(Suite { version, remarks, not_built, parts })
 }
 
 fn parts_of(tested: &Tested, base: &Path) -> Result<Vec<Part>> {
@@ -92,13 +98,14 @@ fn parts_of(tested: &Tested, base: &Path) -> Result<Vec<Part>> {
         for (name, package) in project.tests {
             let program = built.folder.join(name).to_string_lossy().into_owned();
             // Before the limit of the part: Go then tells what hangs.
-            let words = [&program, "-test.v", "-test.short", "-test.timeout=14m"];
+            let timeout = format!("-test.timeout={}m", tested.minutes - 1);
+            let words = [&program, "-test.v", "-test.short", &timeout];
             let skip = tested.left_out.map(|(pattern, _)| format!("-test.skip={pattern}"));
             parts.push(Part {
                 name: format!("{name}, {}", built.kind),
                 command: words.map(str::to_owned).into_iter().chain(skip).collect(),
                 dir: Some(go_built::source(project, base, package)?),
-                limit: Duration::from_secs(900),
+                limit: Duration::from_secs(60 * tested.minutes),
                 reader: Reader::Go,
                 least: tested.least,
             });

@@ -33,5 +33,6 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         version: format!("{} (Debian)", source.version),
         remarks: Vec::new(),
         parts: vec![part],
+        ..Suite::default()
     })
 }

@@ -47,5 +47,6 @@ pub fn prepare(base: &Path) -> Result<Suite> {
             "Built without Unix sockets, which its tests would use where they can.".to_owned(),
         ],
         parts: parts.collect(),
+        ..Suite::default()
     })
 }

@@ -38,12 +38,14 @@ pub use servers::in_go as servers_in_go;
 pub const RESULTS: &str = "{results}";
 
 /// A suite that is ready to run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Suite {
     /// Its version, and whose build it is.
     pub version: String,
     /// What was left out, and why.
     pub remarks: Vec<String>,
+    /// What was to run and could not be built, and why.
+    pub not_built: Vec<String>,
     /// What runs, in turn.
     pub parts: Vec<Part>,
 }

@@ -66,6 +66,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         version: VERSION.to_owned(),
         remarks: remarks.map(str::to_owned).into(),
         parts: PARTS.map(part).into(),
+        ..Suite::default()
     })
 }
 

@@ -150,7 +150,7 @@ pub fn page(rows: &[Row], hard: &[Row]) -> String {
         if !outcome.missing.is_empty() {
             let _ = writeln!(
                 text,
-                "Not compared, as they told no results without Ginnel either: {}.",
+                "Not compared, as it was not built, or told no results without Ginnel either: {}.",
                 outcome.missing.join(", ")
             );
         }

@@ -39,7 +39,12 @@ pub fn tornado(base: &Path) -> Result<Suite> {
     let python = environment(base, &[&format!("tornado=={TORNADO}")])?;
     let parts =
         OF_TORNADO.iter().map(|module| part(&python, module, &format!("tornado.test.{module}")));
-    Ok(Suite { version: format!("{TORNADO} (PyPI)"), remarks: Vec::new(), parts: parts.collect() })
+    Ok(Suite {
+        version: format!("{TORNADO} (PyPI)"),
+        remarks: Vec::new(),
+        parts: parts.collect(),
+        ..Suite::default()
+    })
 }
 
 /// Each module a part.
@@ -52,7 +57,12 @@ pub fn twisted(base: &Path) -> Result<Suite> {
         &[&format!("twisted=={TWISTED}"), "pyopenssl==24.2.1", "service-identity==24.2.0"],
     )?;
     let parts = OF_TWISTED.iter().map(|module| part(&python, module, &format!("twisted.{module}")));
-    Ok(Suite { version: format!("{TWISTED} (PyPI)"), remarks: Vec::new(), parts: parts.collect() })
+    Ok(Suite {
+        version: format!("{TWISTED} (PyPI)"),
+        remarks: Vec::new(),
+        parts: parts.collect(),
+        ..Suite::default()
+    })
 }
 
 /// A Python of its own that has these packages.

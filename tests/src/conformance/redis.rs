@@ -91,5 +91,6 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         version: format!("{} (Debian)", source.version),
         remarks: remarks.into(),
         parts: parts.collect(),
+        ..Suite::default()
     })
 }

@@ -29,10 +29,11 @@ const IN_GO: [Project; 5] = [
     },
     Project {
         name: "etcd",
+        // The module with the benchmark is published for few releases: this is the last of them.
         modules: &[
             "go.etcd.io/etcd/v3@v3.6.8",
-            "go.etcd.io/etcd/server/v3@v3.7.3",
-            "go.etcd.io/etcd/etcdctl/v3@v3.7.3",
+            "go.etcd.io/etcd/server/v3@v3.6.8",
+            "go.etcd.io/etcd/etcdctl/v3@v3.6.8",
         ],
         programs: &[
             ("etcd", "go.etcd.io/etcd/server/v3"),
@@ -88,7 +89,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     ))?;
     let mut scripts: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
     scripts.sort_by_key(std::fs::DirEntry::file_name);
-    let (mut parts, mut remarks) = (Vec::new(), Vec::new());
+    let (mut parts, mut not_built) = (Vec::new(), Vec::new());
     for path in scripts.into_iter().map(|entry| entry.path()) {
         let Some(name) =
             path.file_stem().and_then(|name| name.to_str()).filter(|name| *name != "lib")
@@ -103,17 +104,19 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         match go_built::build(project, base) {
             Ok(all) => parts.extend(all.into_iter().map(|built| {
                 let programs = format!("GO_PROGRAMS={}", built.folder.display());
+                let module = format!("GO_MODULE={}", project.modules[0]);
                 part(
                     format!("{name}, {}", built.kind),
-                    ["env", &programs, "sh", &script].map(str::to_owned).to_vec(),
+                    ["env", &programs, &module, "sh", &script].map(str::to_owned).to_vec(),
                     LEAST,
                 )
             })),
-            Err(error) => remarks.push(format!("Not built: {name} ({error:#}).")),
+            Err(error) => not_built.push(format!("{name} ({error:#})")),
         }
     }
     let seconds = std::env::var("LOAD_SECONDS").unwrap_or_else(|_| "120".to_owned());
-    Ok(Suite { version: format!("below; {seconds} s of load each"), remarks, parts })
+    let version = format!("below; {seconds} s of load each");
+    Ok(Suite { version, not_built, parts, ..Suite::default() })
 }
 
 fn part(name: String, command: Vec<String>, least: u8) -> Part {

@@ -71,7 +71,7 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         reader: Reader::Libtest,
         least: 0,
     });
-    Ok(Suite { version: VERSION.to_owned(), remarks, parts: parts.collect() })
+    Ok(Suite { version: VERSION.to_owned(), remarks, parts: parts.collect(), ..Suite::default() })
 }
 
 /// Where cargo has unpacked the crate.

@@ -53,7 +53,7 @@ impl Program for Caddy {
     }
 
     fn client(&self, load: &Load) -> Result<Vec<String>> {
-        Ok(wrk::client(load))
+        Ok(wrk::client(load, wrk::PAGE))
     }
 
     fn read(&self, printed: &str) -> Result<f64> {

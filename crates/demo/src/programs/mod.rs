@@ -5,6 +5,7 @@ pub mod caddy;
 pub mod iperf3;
 pub mod memcached;
 pub mod nginx;
+pub mod prometheus;
 pub mod redis;
 pub mod wrk;
 
@@ -29,6 +30,8 @@ pub enum Name {
     Iperf3,
     /// Caddy, in Go, with wrk
     Caddy,
+    /// Prometheus, in Go, with wrk
+    Prometheus,
 }
 
 /// A server and the load that is put on it.
@@ -57,6 +60,10 @@ pub trait Program {
     /// What is to stand in the server's environment, given its directory.
     fn server_environment(&self, _dir: &Path) -> Vec<(&'static str, String)> {
         Vec::new()
+    }
+    /// What stands in the server's log once it answers; `None`: it does as soon as it listens.
+    fn ready(&self) -> Option<&'static str> {
+        None
     }
     /// Writes what the load needs, and returns the arguments it is started with.
     fn client(&self, load: &Load) -> Result<Vec<String>>;
@@ -140,6 +147,7 @@ pub fn selected(names: &[Name]) -> Vec<Box<dyn Program>> {
                 Name::Memcached => Box::new(memcached::Memcached),
                 Name::Iperf3 => Box::new(iperf3::Iperf3),
                 Name::Caddy => Box::new(caddy::Caddy),
+                Name::Prometheus => Box::new(prometheus::Prometheus),
             }
         })
         .collect()

@@ -1,4 +1,4 @@
-//! The load of servers of pages: wrk asks for a page of 1 KiB again and again.
+//! The load of servers over HTTP: wrk asks for one thing again and again, mostly a page of 1 KiB.
 
 use std::fs;
 use std::path::Path;
@@ -11,18 +11,21 @@ use crate::tools::Tool;
 /// wrk.
 pub const TOOL: Tool = Tool { names: &["wrk"], package: "wrk" };
 
+/// Where the page is.
+pub const PAGE: &str = "page.html";
+
 /// Writes the page into a folder.
 pub fn write_page(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)
-        .and_then(|()| fs::write(folder.join("page.html"), page()))
+        .and_then(|()| fs::write(folder.join(PAGE), page()))
         .context("cannot write the page")
 }
 
-/// The arguments of a load.
-pub fn client(load: &Load) -> Vec<String> {
+/// The arguments of a load that asks for this path.
+pub fn client(load: &Load, path: &str) -> Vec<String> {
     let mut command = words([&"-t1", &"-d", &format!("{}s", load.seconds)]);
     command.extend(load.setting.words());
-    command.push(format!("http://{}:{}/page.html", load.address, load.port));
+    command.push(format!("http://{}:{}/{path}", load.address, load.port));
     command
 }
 
