@@ -111,7 +111,7 @@ pub fn without<T>(work: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::process::Command;
     use std::sync::atomic::AtomicUsize;
@@ -210,7 +210,7 @@ pub mod tests {
                 }
             });
             while SEEN.load(SeqCst) < 1000 {
-                without(|| std::thread::yield_now());
+                without(std::thread::yield_now);
             }
             over.store(true, SeqCst);
         });
