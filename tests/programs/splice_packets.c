@@ -3,7 +3,7 @@
 #include "check.h"
 #include <stdatomic.h>
 
-enum { PACKETS = 8000, PACKET = 200, PIECE = 100 };
+enum { PACKETS = 3000, PACKET = 200, PIECE = 100 };
 
 static int p[2];
 static atomic_int written;
@@ -18,7 +18,7 @@ static void *writer(void *none) {
     for (int i = 0; i < PACKETS; i++) {
         fill(text, 0, PACKET, i);
         // The reader is to find the pipe empty now and then.
-        for (int turns = i % 7 * 20; turns > 0; turns--) sched_yield();
+        for (int turns = i % 7 * 5; turns > 0; turns--) sched_yield();
         while (write(p[1], text, PACKET) != PACKET) CHECK(errno == EAGAIN);
     }
     atomic_store(&written, 1);

@@ -197,6 +197,19 @@ fn programs_of_all_kinds_meet() {
     }
 }
 
+/// Reads that find their bytes after a moment's look keep no other goroutine from its turn.
+#[test]
+fn who_is_answered_at_once_lets_others_run() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-share", &[]);
+        let (server, address) = serve(&stand, &program, "serve");
+        run(&stand, &program, &["share", &address]);
+        end(server);
+        let report = stand.report();
+        assert!(report.sum("ring_in") > 2 * report.sum("tcp_in"), "{}", program.display());
+    }
+}
+
 /// What a program writes just before it ends is read, whatever carried it.
 #[test]
 #[ignore = "test-all: Go is asked for by name"]

@@ -79,6 +79,7 @@ programs! {
     confines_itself
     cork
     cork_of_listener
+    daemon_leaves_streams
     daemonizes
     disconnects
     drops_rights
@@ -168,6 +169,7 @@ programs! {
     shells
     short_connections
     shut_both_ways
+    shut_reader_reads_on
     shutdown_beside_sends
     shutdown_is_an_edge
     shutdown_wakes
@@ -179,9 +181,12 @@ programs! {
     socket_options
     splice_after_reset
     splice_and_signals
+    splice_by_several
     splice_into
+    splice_into_packets
     splice_late
     splice_packets
+    splice_past_nothing
     splice_shared
     splice_then_pass
     splice_through
@@ -197,6 +202,7 @@ programs! {
     vfork_keeps
     waitall_and_peek
     writable_after_freeze
+    zero_copy_beside
     zero_copy_told
     ; not_yet
 }

@@ -2,7 +2,7 @@
 //! wake-ups, which the kernel takes from a process that ends, however it ends. It tells across pid
 //! namespaces, too.
 
-mod forks;
+pub mod forks;
 
 use ginnel_region::PAGE;
 use ginnel_region::sys::{self, Fd};
@@ -83,76 +83,26 @@ impl Drop for LifeLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forks::tests::{beside_forks, is_alone};
     use std::os::fd::AsRawFd;
-    use std::process::Command;
-    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     const NAME: &CStr = c"lives";
 
-    /// A child that does nothing until it is ended.
-    fn child() -> i32 {
-        // SAFETY: the child waits, and touches nothing.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0, "{}", std::io::Error::last_os_error());
-        if child == 0 {
-            loop {
-                // SAFETY: no memory is passed.
-                unsafe { libc::pause() };
-            }
-        }
-        child
-    }
-
-    fn end(child: i32) {
-        // SAFETY: this process's own child; no status is asked for.
-        let ended = unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, std::ptr::null_mut(), 0)
-        };
-        assert_eq!(ended, child);
-    }
-
     /// A lock that was given up is nobody's, however many children another thread has forked while
-    /// it was made. Each of them lives on until all was looked at, and has all that other tests have
-    /// open: so this one is run in a process of its own.
+    /// it was made.
     #[test]
     fn what_is_forked_meanwhile_has_no_part_of_it() {
-        const CHILDREN: usize = 100;
-        const ALONE: &str = "GINNEL_TEST_ALONE";
-        if std::env::var_os(ALONE).is_none() {
-            let mut command = Command::new(std::env::current_exe().expect("this program"));
-            command.args(["--exact", "life::tests::what_is_forked_meanwhile_has_no_part_of_it"]);
-            assert!(command.env(ALONE, "1").status().expect("it starts").success());
+        if !is_alone("life::tests::what_is_forked_meanwhile_has_no_part_of_it") {
             return;
         }
         let place = tempfile::tempdir().expect("a directory");
         let dir = std::fs::File::open(place.path()).expect("a directory");
         let dir = dir.as_raw_fd();
-        let (made, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let forks = || {
-            let mut children = Vec::new();
-            while children.len() < CHILDREN {
-                let before = made.load(Relaxed);
-                children.push(child());
-                // The lock that was made then, if any, and one more.
-                while made.load(Relaxed) < before + 2 {
-                    std::thread::yield_now();
-                }
-            }
-            over.store(true, Relaxed);
-            children
-        };
-        let children = std::thread::scope(|scope| {
-            let forks = scope.spawn(forks);
-            while !over.load(Relaxed) {
-                drop(LifeLock::new(dir, NAME, 7).expect("a lock"));
-                made.fetch_add(1, Relaxed);
-            }
-            forks.join().expect("forked")
+        let made = || drop(LifeLock::new(dir, NAME, 7).expect("a lock"));
+        let held = beside_forks(made, || {
+            let asked = open_lives(dir, NAME).expect("a file");
+            sys::byte_is_shared(asked.0, 7)
         });
-        let asked = open_lives(dir, NAME).expect("a file");
-        let held = sys::byte_is_shared(asked.0, 7);
-        children.into_iter().for_each(end);
         assert_eq!(held, Ok(false), "a child has a part of its parent's life");
     }
 }

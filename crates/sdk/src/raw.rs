@@ -266,6 +266,7 @@ impl<T: Sync> OwnPointer<T> {
 
 /// Has these run by fork(3) from here on: before it, and after it in the parent and in the child.
 pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    ginnel_node::life::forks::heed();
     // SAFETY: functions that last as long as the process: nobody unloads this library.
     let _ = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }

@@ -43,6 +43,8 @@ pub use operation::{Op, Waiting};
 pub use perm::{Access, Caller, Perm};
 pub use quick::Quick;
 pub(crate) use set::wishes;
+// (For the handlers of a fork that the library has.)
+pub use crate::raw::at_fork;
 pub use set::{HIGHEST, MOST_OPERATIONS, MOST_SEMAPHORES, Set, SetStatus};
 
 use crate::joined::Inner;

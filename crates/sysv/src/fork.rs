@@ -171,6 +171,5 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
     crate::jumps::find();
-    // SAFETY: functions of this library, which is never unloaded.
-    let _ = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    ginnel::sysv::at_fork(prepare, parent, child);
 }

@@ -18,9 +18,9 @@ pub use watch::Watch;
 
 use crate::endpoint::Endpoint;
 use crate::ledger::{DRY_AT, Reason, Stage, flag};
-use ginnel_region::Corrupt;
+use ginnel_region::{Corrupt, sys};
 use ginnel_ring::park;
-use libc::c_int;
+use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::Relaxed;
 use tokens::Sweeper;
 
@@ -76,50 +76,104 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     pub unsafe fn take(self, sink: &mut Sink<'_>, peek: bool) -> Take {
-        let slot = self.slot();
-        let (wake, asked);
-        let take = {
+        let (take, after) = {
             let Ok(_held) = self.receive_lock_unless_interrupted() else {
                 return Take::Interrupted;
             };
-            if slot.stage() == Stage::Broken {
-                return Take::Error(libc::ECONNRESET);
-            }
-            let before = sink.filled();
-            let head = slot.rx.head.load(Relaxed);
             // SAFETY: the caller's promise.
-            let result = unsafe { if peek { self.peek(sink) } else { self.receive(sink) } };
-            let moved = slot.rx.head.load(Relaxed) != head;
-            wake = moved && self.publish_head();
-            asked = moved && self.asked_to_freeze() && self.freeze();
-            if !peek && sink.room() > 0 && !self.rx_in_ring() {
-                let count = slot.dry.load(Relaxed) & !DRY_AT;
-                slot.dry.store(
-                    count.wrapping_add(DRY_AT + 1) | slot.rx.received.load(Relaxed) & DRY_AT,
-                    Relaxed,
-                );
+            unsafe { self.take_held(sink, peek) }
+        };
+        self.after_take(after);
+        take
+    }
+
+    /// Receives without blocking what `put` takes of it: that is given bytes, as many as there are
+    /// and `buffer` has room for, and says how many it has taken, without waiting. Nobody else
+    /// receives meanwhile. Only in [`Stage::Settling`] and later.
+    ///
+    /// # Errors
+    /// What `put` says.
+    pub fn take_by(
+        self,
+        buffer: &mut [u8],
+        put: impl FnOnce(&[u8]) -> sys::Result<usize>,
+    ) -> sys::Result<Take> {
+        let Ok(held) = self.receive_lock_unless_interrupted() else {
+            return Ok(Take::Interrupted);
+        };
+        let pieces = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }];
+        let mut sink = Sink::new(&pieces, false);
+        // SAFETY: the buffer is writable.
+        let (take, mut after) = unsafe { self.take_held(&mut sink, true) };
+        let mut answer = Ok(take);
+        if let Some(seen) = buffer.get(..sink.filled()).filter(|seen| !seen.is_empty()) {
+            let put = put(seen);
+            answer = put.map(Take::Bytes);
+            let mut left = put.unwrap_or(0);
+            while left > 0 {
+                let pieces = [iovec { iov_base: core::ptr::null_mut(), iov_len: left }];
+                // SAFETY: what is thrown away is stored nowhere.
+                let (taken, more) = unsafe { self.take_held(&mut Sink::new(&pieces, true), false) };
+                (after.wake, after.asked) = (after.wake | more.wake, after.asked | more.asked);
+                let Take::Bytes(n) = taken else { break };
+                left = left.saturating_sub(n);
             }
-            match result {
-                Ok(Take::Mark) => Take::Mark,
-                Ok(take) if sink.filled() > before => {
-                    if let Take::Error(errno) = take {
-                        self.keep_error(errno);
-                    }
-                    Take::Bytes(sink.filled() - before)
+        }
+        drop(held);
+        self.after_take(after);
+        answer
+    }
+
+    /// [`Self::take`] under the lock, and what is to be done once that is given up.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    #[inline]
+    unsafe fn take_held(self, sink: &mut Sink<'_>, peek: bool) -> (Take, After) {
+        let slot = self.slot();
+        if slot.stage() == Stage::Broken {
+            return (Take::Error(libc::ECONNRESET), After::default());
+        }
+        let before = sink.filled();
+        let head = slot.rx.head.load(Relaxed);
+        // SAFETY: the caller's promise.
+        let result = unsafe { if peek { self.peek(sink) } else { self.receive(sink) } };
+        let moved = slot.rx.head.load(Relaxed) != head;
+        let after = After {
+            wake: moved && self.publish_head(),
+            asked: moved && self.asked_to_freeze() && self.freeze(),
+        };
+        if !peek && sink.room() > 0 && !self.rx_in_ring() {
+            let count = slot.dry.load(Relaxed) & !DRY_AT;
+            slot.dry.store(
+                count.wrapping_add(DRY_AT + 1) | slot.rx.received.load(Relaxed) & DRY_AT,
+                Relaxed,
+            );
+        }
+        let take = match result {
+            Ok(Take::Mark) => Take::Mark,
+            Ok(take) if sink.filled() > before => {
+                if let Take::Error(errno) = take {
+                    self.keep_error(errno);
                 }
-                Ok(take) => take,
-                Err(Corrupt) => {
-                    self.break_off(Reason::Corrupt);
-                    Take::Error(libc::ECONNRESET)
-                }
+                Take::Bytes(sink.filled() - before)
+            }
+            Ok(take) => take,
+            Err(Corrupt) => {
+                self.break_off(Reason::Corrupt);
+                Take::Error(libc::ECONNRESET)
             }
         };
-        if asked {
+        (take, after)
+    }
+
+    #[inline]
+    fn after_take(self, after: After) {
+        if after.asked {
             self.poke_service();
-        } else if wake {
+        } else if after.wake {
             self.grant_space();
         }
-        take
     }
 
     #[inline]
@@ -171,6 +225,15 @@ impl<'a> Endpoint<'a> {
             }
         }
     }
+}
+
+/// What a receive leaves to be done once its lock is given up.
+#[derive(Default)]
+struct After {
+    /// The writer waits for room.
+    wake: bool,
+    /// The writer is to go back to TCP.
+    asked: bool,
 }
 
 /// What one step of a receive came to.

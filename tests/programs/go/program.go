@@ -54,7 +54,7 @@ func main() {
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
 		"namespaces": namespaces, "trace": traces, "forward": forward, "talk": talk, "host": host,
-		"visit": visit,
+		"visit": visit, "share": shares,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -198,6 +198,31 @@ func talk(words []string) {
 		over.Store(true)
 	}()
 	crowd(words[0], number(words, 1, 4), 1<<30)
+}
+
+// share: a goroutine that asks without end, and is answered at once, lets another run that shares its
+// processor with it. Address, rounds.
+func shares(words []string) {
+	runtime.GOMAXPROCS(1)
+	var turns atomic.Int64
+	go func() {
+		for {
+			time.Sleep(50 * time.Microsecond)
+			turns.Add(1)
+		}
+	}()
+	count := number(words, 1, 100000)
+	connection, err := net.Dial("tcp", words[0])
+	must(err)
+	text := []byte("0123456789")
+	for i := 0; i < count; i++ {
+		_, err = connection.Write(text)
+		must(err)
+		_, err = io.ReadFull(connection, text)
+		must(err)
+	}
+	fmt.Println(turns.Load(), "turns beside", count, "rounds")
+	check(turns.Load() > int64(count/400), "the other goroutine had its turn", turns.Load())
 }
 
 // many: connections that come and go while others stay.

@@ -7,10 +7,11 @@
 //! of the broker's user, so a process that has not read all is given no memory: it is waited for,
 //! for a moment.
 
+mod meeting;
 mod messages;
 
-use super::matching::{Client, End, Introduced, Matching, Pair, Refusal};
-use super::{lines, memory};
+use super::matching::{Client, End, Matching, Refusal};
+use super::memory;
 use crate::log;
 use crate::prover::numbers::{Place, Reader};
 use crate::prover::server::{Lines, PAUSE, STACK};
@@ -38,6 +39,9 @@ const UNREAD: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(200);
 /// How many connections of one user are read at once.
 const READERS_OF_USER: usize = 4;
+/// So many ends that cannot be told are passed over for one question: others may hand them in as
+/// fast as they are.
+const PASSED_OVER: usize = 8;
 
 /// What each pair gets, and each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,14 @@ pub struct Limits {
     pub memory: u64,
     /// Pairs that two users may have together.
     pub pairs: usize,
+}
+
+/// A process that has asked.
+struct Asker {
+    client: Client,
+    user: u32,
+    /// Until then its thread waits for no other process, which would keep this one waiting.
+    waits_from: Instant,
 }
 
 struct State {
@@ -133,7 +145,7 @@ pub fn serve(listener: &OwnedFd, reader: Reader, limits: Limits) -> Result<()> {
                 why = format!("{verdict:?}")
             )
         });
-        let _ = say(client.as_fd(), &Answer::refusal(verdict, 0), &[]);
+        let _ = say(client.as_fd(), &Answer::refusal(verdict, 0));
         turn_away.hang_up(client);
     }
 }
@@ -147,9 +159,13 @@ fn serve_beside(
     let run = move || {
         // One that nobody can answer, and that nobody would miss.
         if set_socket_send_buffer_size(&*socket, UNREAD).is_ok() {
+            let mut waits_from = Instant::now();
             while let Some(heard) = receive(socket.as_fd()) {
                 match heard {
-                    Heard::Question(question, end) => broker.answer(client, user, question, end),
+                    Heard::Question(question, end) => {
+                        let asker = Asker { client, user, waits_from };
+                        waits_from = broker.answer(asker, question, end);
+                    }
                     Heard::Farewell(Farewell { pair }) => broker.end(client, pair),
                     Heard::Nonsense => {}
                 }
@@ -179,24 +195,32 @@ impl Broker {
         self.state().matching.enter(user).ok_or(Verdict::TooMany)
     }
 
-    fn answer(&self, client: Client, user: u32, question: Question, socket: OwnedFd) {
-        let read = self.read(user, &question, socket.as_fd());
+    /// Looks for the other end. Returns from when on the thread may wait for another process.
+    fn answer(&self, mut asker: Asker, question: Question, socket: OwnedFd) -> Instant {
+        let client = asker.client;
+        let read = self.read(asker.user, &question, socket.as_fd());
         // Before anybody is told: what its close may wait for keeps only this process waiting.
         drop(socket);
-        let (numbers, place) = match read {
-            Ok(read) => read,
-            Err(verdict) => return self.refuse(client, verdict, question.number),
-        };
         let Question { connected, number } = question;
-        let mut end = Some(End { client, number, connected, numbers, place });
-        while let Some(asks) = end {
-            end = self.hand_in(asks);
-        }
+        let verdict = match read {
+            Ok((numbers, place)) => {
+                let end = End { client, number, connected, numbers, place };
+                let is_answered = |_| self.hand_in(end, &mut asker.waits_from);
+                if (0..PASSED_OVER).any(is_answered) {
+                    return asker.waits_from;
+                }
+                // It asks again.
+                Verdict::Nobody
+            }
+            Err(verdict) => verdict,
+        };
+        self.refuse(client, verdict, number);
+        asker.waits_from
     }
 
-    /// Looks for the other end. Returns the same end where the other one could not be told: its
-    /// process died a moment ago, and whoever else has that socket may come yet.
-    fn hand_in(&self, end: End) -> Option<End> {
+    /// Looks for the other end. False where that could not be told: its process died a moment ago,
+    /// or does not read, and whoever else has that socket may come yet.
+    fn hand_in(&self, end: End, waits_from: &mut Instant) -> bool {
         let found = {
             let mut state = self.state();
             let found = state.matching.hand_in(end, Instant::now());
@@ -208,15 +232,15 @@ impl Broker {
             found
         };
         match found {
-            Ok(None) => None,
-            Ok(Some(pair)) if pair.is_new => self.introduce(&pair),
-            Ok(Some(pair)) => (self.meet(&pair, Default::default()) == Err(0)).then_some(end),
+            Ok(None) => true,
+            Ok(Some(pair)) if pair.is_new => self.introduce(&pair, waits_from),
+            Ok(Some(pair)) => self.meet(&pair, |_, socket, answer| say(socket, answer)) != Err(0),
             Err(Refusal { verdict, also }) => {
                 self.refuse(end.client, verdict, end.number);
                 if let Some(also) = also {
                     self.refuse(also.client, verdict, also.number);
                 }
-                None
+                true
             }
         }
     }
@@ -252,82 +276,6 @@ impl Broker {
                 Err(Verdict::Unreadable)
             }
             _ => Err(Verdict::Unreadable),
-        }
-    }
-
-    /// Gives both processes of a new pair its memory, and tells them where their ends meet. What is
-    /// to meet there meanwhile is told after that: a process that has not got the memory could not.
-    /// Returns the second end where the first could not be told.
-    fn introduce(&self, pair: &Pair) -> Option<End> {
-        let memory = match memory::make(self.limits.memory) {
-            Ok(memory) => memory,
-            Err(error) => {
-                self.line(|| log!(Warning, "no_memory", why = format!("{error:#}")));
-                self.come_to_nothing(pair, Verdict::NoMemory, &[pair.first, pair.second]);
-                return None;
-            }
-        };
-        // Where there are none, the two wake each other over TCP.
-        let [one, other] = lines::make().unwrap_or_default();
-        match self.meet(pair, [&one, &other].map(|ends| lines::beside(memory.as_fd(), ends))) {
-            Ok(()) => {}
-            // Who has not read all that was said before hears it behind that, and may ask again: it
-            // would take a broker that says nothing for one that stands still.
-            Err(0) => {
-                self.come_to_nothing(pair, Verdict::Nobody, &[pair.first]);
-                return Some(pair.second);
-            }
-            Err(_) => {
-                self.say_ended(pair.first.client, pair.id);
-                self.come_to_nothing(pair, Verdict::Nobody, &[pair.second]);
-                return None;
-            }
-        }
-        let (first, second) = (pair.first.client, pair.second.client);
-        self.line(|| log!(Info, "paired", pair = pair.id, first = first, second = second));
-        let Introduced { has_ended, queued } = self.state().matching.introduced(pair.id);
-        if has_ended {
-            // The word of that went out before the memory, perhaps, and was of a pair that nobody
-            // knew.
-            self.say_ended(first, pair.id);
-            self.say_ended(second, pair.id);
-        }
-        for pair in queued {
-            if has_ended {
-                self.come_to_nothing(&pair, Verdict::Nobody, &[pair.first, pair.second]);
-            } else if self.meet(&pair, Default::default()) == Err(0) {
-                self.refuse(pair.second.client, Verdict::Nobody, pair.second.number);
-            }
-        }
-        None
-    }
-
-    /// Tells both processes where their ends meet. `beside`: what each gets with that.
-    ///
-    /// # Errors
-    /// Which of the two could not be told: 0, the one that waited, and then the other was told of
-    /// nothing yet; or 1.
-    fn meet(&self, pair: &Pair, beside: [Vec<BorrowedFd<'_>>; 2]) -> Result<(), u8> {
-        let meeting = ginnel_region::sys::random_u64().max(1);
-        for ((side, end), beside) in [(0, &pair.first), (1, &pair.second)].into_iter().zip(beside) {
-            let socket = self.state().sockets.get(&end.client).cloned();
-            let answer =
-                Answer { verdict: Verdict::Meet, side, number: end.number, pair: pair.id, meeting };
-            if socket.is_none_or(|socket| say(socket.as_fd(), &answer, &beside).is_err()) {
-                return Err(side);
-            }
-        }
-        Ok(())
-    }
-
-    /// A new pair is none after all: these ends hear why, and so do those that were to meet there.
-    fn come_to_nothing(&self, pair: &Pair, verdict: Verdict, ends: &[End]) {
-        let queued = if pair.is_new { self.state().matching.undo(pair.id) } else { Vec::new() };
-        for end in ends {
-            self.refuse(end.client, verdict, end.number);
-        }
-        for end in queued.iter().flat_map(|pair| [pair.first, pair.second]) {
-            self.refuse(end.client, Verdict::Nobody, end.number);
         }
     }
 

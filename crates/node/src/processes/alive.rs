@@ -91,7 +91,7 @@ impl Processes {
     }
 
     /// Does anybody hold the lock of this entry? `None`: that cannot be asked.
-    fn is_locked(&self, index: u32) -> Option<bool> {
+    pub(super) fn is_locked(&self, index: u32) -> Option<bool> {
         let fd = self.table.reopen(libc::O_RDONLY)?;
         let locked = sys::byte_is_shared(fd, u64::from(index % PROCESSES));
         sys::close(fd);

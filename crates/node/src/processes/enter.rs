@@ -3,6 +3,7 @@
 use super::alive::{UNKNOWN, comm, look_up_namespace, stat_of};
 use super::entry::Lasts;
 use super::{Holdings, Library, PROCESSES, Process, ProcessFlags, Processes};
+use crate::life::forks;
 use ginnel_region::{PAGE, sys};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,6 +14,14 @@ impl Processes {
         if self.holds_lock(index) {
             return Shown::Here;
         }
+        // A child that another thread forks meanwhile would have the open file, and with it the
+        // lock.
+        forks::without(|| self.lock_new_entry(index))
+    }
+
+    /// [`Self::lock_entry`] by a file that is opened for it, and closed again: the map keeps what
+    /// was opened.
+    fn lock_new_entry(&self, index: u32) -> Shown {
         let Some(fd) = self.table.reopen(libc::O_RDWR) else { return Shown::Nowhere };
         let shown = match sys::map_shared(fd, PAGE as usize, false) {
             Ok(at) => {
@@ -189,8 +198,31 @@ fn mark(index: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life::forks::tests::{beside_forks, is_alone};
 
     const LIBRARY: Library = Library::of_process("test");
+
+    /// A process whose children live on has ended when it has, however many of them another thread
+    /// has forked while it entered.
+    #[test]
+    fn what_is_forked_meanwhile_does_not_show_it_alive() {
+        if !is_alone("processes::enter::tests::what_is_forked_meanwhile_does_not_show_it_alive") {
+            return;
+        }
+        let place = tempfile::tempdir().expect("a directory");
+        let open = || Processes::open_or_create(place.path()).expect("a table");
+        let processes = open();
+        let index = processes.enter(LIBRARY, &()).expect("room");
+        let enter = || {
+            processes.unlock_entry();
+            assert_eq!(processes.enter(LIBRARY, &()), Some(index));
+        };
+        let held = beside_forks(enter, || {
+            processes.unlock_entry();
+            open().is_locked(index)
+        });
+        assert_eq!(held, Some(false), "a child has the lock of its parent's entry");
+    }
 
     /// A process that is half way into the entry of one that has ended is not taken for that one by
     /// whoever looks for the dead just then.

@@ -57,7 +57,10 @@ const ASKERS: u32 = 100;
 pub fn member_is_shown(dir: i32, member: u16) -> sys::Result<bool> {
     let name = CString::new(format!("m{member}")).map_err(|_| libc::EINVAL)?;
     let file = Fd(sys::openat(dir, &name, LOCK_FILE, 0)?);
-    Ok(sys::flock(file.0, libc::LOCK_EX | libc::LOCK_NB).is_err())
+    let shown = sys::flock(file.0, libc::LOCK_EX | libc::LOCK_NB).is_err();
+    // Here: a child that another thread forks meanwhile has the open file, and would keep the lock.
+    let _ = sys::flock(file.0, libc::LOCK_UN);
+    Ok(shown)
 }
 
 /// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside

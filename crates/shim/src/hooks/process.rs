@@ -4,11 +4,13 @@ use crate::identity::Reach;
 use crate::next::{self, errno, set_errno};
 use crate::ops::{self, fd::Kind};
 use crate::own;
+use ginnel_node::life::forks;
 use libc::{c_char, c_int, c_void, pid_t, termios, winsize};
 
 /// Has the handlers below run around each `fork` (also `__fork`, `daemon`, `forkpty`: all go
 /// through the C library's).
 pub(crate) fn watch_forks() {
+    forks::heed();
     // SAFETY: the handlers live as long as the library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child)) };
 }
@@ -36,10 +38,13 @@ extern "C" fn fork_child() {
 /// C library does not run for it.
 pub(super) fn forking<T: Copy + PartialOrd + From<bool>>(fork: impl FnOnce() -> T) -> T {
     fork_prepare();
+    forks::before();
     let result = fork();
     if result == T::from(false) {
+        forks::in_child();
         fork_child();
     } else {
+        forks::after();
         fork_parent();
         failed(result < T::from(false));
     }
@@ -77,6 +82,7 @@ extern "C" fn begin(start: *mut c_void) -> c_int {
     // SAFETY: the child's copy of what `clone` below made, at the same address; its thread is the
     // only one.
     let Start { function, argument } = unsafe { start.cast::<Start>().read() };
+    forks::in_child();
     fork_child();
     function(argument)
 }
@@ -97,6 +103,7 @@ pub(super) unsafe extern "C" fn clone(
         Some(function) if flags & libc::CLONE_VM == 0 && !bypass_process() => {
             let mut start = Start { function, argument };
             fork_prepare();
+            forks::before();
             // SAFETY: the program's own arguments, but for the function: `begin` calls the
             // program's with its argument.
             let child = unsafe {
@@ -110,6 +117,7 @@ pub(super) unsafe extern "C" fn clone(
                     child_tid,
                 )
             };
+            forks::after();
             fork_parent();
             failed(child < 0);
             child

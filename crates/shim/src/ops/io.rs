@@ -5,11 +5,13 @@ mod file;
 mod hand_over;
 mod recv;
 mod send;
+mod splice;
 
-pub use file::{PIECE, sendfile, splice};
+pub use file::{PIECE, sendfile};
 pub use hand_over::{hand_over, hand_over_for, hand_over_if_possible, offer};
 pub use recv::{recv, recv_one};
 pub use send::send_all;
+pub use splice::splice;
 
 use super::Outcome;
 use crate::next;

@@ -1,64 +1,64 @@
 //! What the kernel is asked of a pipe.
 
-use super::{Result, read_cached, word};
-use ginnel_region::sys;
+use super::{Result, word};
+use ginnel_region::sys::{self, Fd};
 use libc::{c_int, iovec};
 use syscalls::Sysno;
 
-/// Reads what a pipe holds into `pieces`, without waiting for more.
+/// Moves what a pipe holds into `pieces`, without waiting for more (`vmsplice(2)`). What has no room
+/// there stays in the pipe, as by splice(2): also the rest of a packet (O_DIRECT), which read(2)
+/// would lose. 0: it holds nothing, and nobody writes into it any more.
 ///
 /// # Errors
-/// The `errno`: EAGAIN where it holds nothing, EOPNOTSUPP where the pipe blocks and the kernel
-/// cannot leave that out: before Linux 6.5, and once something was spliced out of the pipe or into
-/// it.
+/// The `errno`: EAGAIN where it holds nothing, EOPNOTSUPP where this cannot be done: the descriptor
+/// is not for reading alone, or a filter does not let the call through.
 ///
 /// # Safety
 /// The pieces describe memory that may be written.
-pub unsafe fn read(pipe: c_int, pieces: &[iovec]) -> Result<usize> {
-    let blocks = sys::fcntl(pipe, libc::F_GETFL, 0)? & libc::O_NONBLOCK as usize == 0;
-    if blocks {
-        // SAFETY: the caller's promise. (There is no position.)
-        return unsafe { read_cached(pipe, pieces, -1) };
+pub unsafe fn take(pipe: c_int, pieces: &[iovec]) -> Result<usize> {
+    // Into one that can be written to they would be spliced.
+    if sys::fcntl(pipe, libc::F_GETFL, 0)? & libc::O_ACCMODE as usize != libc::O_RDONLY as usize {
+        return Err(libc::EOPNOTSUPP);
     }
-    // SAFETY: as above.
-    unsafe { sys::raw(Sysno::readv, [word(pipe), pieces.as_ptr() as usize, pieces.len(), 0, 0, 0]) }
+    let flags = libc::SPLICE_F_NONBLOCK as usize;
+    let arguments = [word(pipe), pieces.as_ptr() as usize, pieces.len(), flags, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe { sys::raw(Sysno::vmsplice, arguments) }.map_err(|errno| match errno {
+        libc::ENOSYS | libc::EPERM | libc::EACCES => libc::EOPNOTSUPP,
+        errno => errno,
+    })
 }
 
-/// Reads `n` bytes of a pipe that holds more into `pieces`, which have as many. A pipe of packets
-/// (O_DIRECT) would lose the rest of one that is read in part, and does not tell that it is one: so
-/// the bytes are spliced into another pipe, which leaves the rest where it is, and read there.
+/// Puts bytes, at most PIPE_BUF, into a pipe that is open as `settings` says (F_GETFL), without
+/// waiting, and as splice(2) does: no packets are made of them (O_DIRECT), so whoever reads a part
+/// finds the rest there.
 ///
 /// # Errors
-/// The `errno`; EAGAIN where somebody else has read what was there, EOPNOTSUPP where there is no
-/// descriptor for another pipe. Nothing is taken then.
-///
-/// # Safety
-/// The pieces describe memory that may be written.
-pub unsafe fn read_part(pipe: c_int, pieces: [iovec; 2], n: usize) -> Result<usize> {
+/// The `errno`; with EPIPE the thread has got SIGPIPE.
+pub fn put(pipe: c_int, bytes: &[u8], settings: usize) -> Result<usize> {
+    let is = |flag: c_int| settings & flag as usize != 0;
+    if !is(libc::O_DIRECT) {
+        if is(libc::O_NONBLOCK) {
+            return sys::write(pipe, bytes);
+        }
+        let piece = [iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
+        let nowait = libc::RWF_NOWAIT as usize;
+        let arguments = [word(pipe), piece.as_ptr() as usize, 1, usize::MAX, 0, nowait];
+        // SAFETY: the piece is readable. (There is no position.)
+        match unsafe { sys::raw(Sysno::pwritev2, arguments) } {
+            // Before Linux 6.5, and once something was spliced into the pipe.
+            Err(libc::EOPNOTSUPP | libc::ENOSYS) => {}
+            put => return put,
+        }
+    }
     let mut ends = [-1; 2];
     let flags = libc::O_CLOEXEC as usize;
     // SAFETY: two descriptors have room.
     unsafe { sys::raw(Sysno::pipe2, [ends.as_mut_ptr() as usize, flags, 0, 0, 0, 0]) }
-        .map_err(|_| libc::EOPNOTSUPP)?;
-    let [out, into] = ends.map(sys::Fd);
-    let moved = splice(pipe, into.0, n)?;
-    let mut got = 0;
-    while got < moved {
-        let [mut first, mut second] = pieces;
-        let (skip, more) = (got.min(first.iov_len), got.saturating_sub(first.iov_len));
-        first.iov_base = first.iov_base.wrapping_byte_add(skip);
-        first.iov_len -= skip;
-        second.iov_base = second.iov_base.wrapping_byte_add(more);
-        second.iov_len -= more;
-        let left = [first, second];
-        let arguments = [word(out.0), left.as_ptr() as usize, left.len(), 0, 0, 0];
-        // SAFETY: the caller's promise. What was moved is there: this does not wait.
-        match unsafe { sys::raw(Sysno::readv, arguments) } {
-            Ok(0) | Err(_) => break,
-            Ok(read) => got += read,
-        }
-    }
-    Ok(got)
+        .map_err(|_| libc::ENOMEM)?;
+    let [out, into] = ends.map(Fd);
+    let there = sys::write(into.0, bytes)?;
+    splice(out.0, pipe, there)
 }
 
 /// Moves up to `n` bytes out of a pipe into a socket that does not block, or into another pipe.

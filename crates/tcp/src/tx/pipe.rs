@@ -5,7 +5,7 @@ use crate::endpoint::Endpoint;
 use crate::growth;
 use crate::kernel::{self, pipe};
 use crate::ledger::{Reason, Slot};
-use ginnel_region::Corrupt;
+use ginnel_region::{Corrupt, sys};
 use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,8 +14,8 @@ const MOST: usize = 64 << 10;
 
 impl Endpoint<'_> {
     /// Sends up to `n` bytes that lie in `pipe`, as [`Endpoint::put`] does. `Bytes(0)`: nothing
-    /// lies there. EOPNOTSUPP: the pipe cannot be read without waiting. Only where the socket does
-    /// not block, in [`crate::ledger::Stage::Settling`] and later.
+    /// lies there. EOPNOTSUPP: it cannot be taken into a ring. Only where the socket does not block,
+    /// in [`crate::ledger::Stage::Settling`] and later.
     #[must_use]
     pub fn put_pipe(self, pipe: c_int, n: usize) -> Put {
         let n = n.min(MOST);
@@ -56,17 +56,9 @@ impl Endpoint<'_> {
             iovec { iov_base: at.cast(), iov_len: first },
             iovec { iov_base: again.cast(), iov_len: rest },
         ];
-        let there = kernel::readable(pipe);
-        if there == 0 {
-            // Of a packet that comes now and is longer than `n` a read would lose the rest.
-            return Ok(Put::Bytes(0));
-        }
-        let part = there > n;
         // SAFETY: so many bytes are free here, under the send lock.
-        let read = unsafe {
-            if part { pipe::read_part(pipe, pieces, n as usize) } else { pipe::read(pipe, &pieces) }
-        };
-        match read {
+        let taken = unsafe { pipe::take(pipe, &pieces) };
+        match taken {
             Ok(0) | Err(libc::EAGAIN) => Ok(Put::Bytes(0)),
             Ok(got) => {
                 let got = (got as u64).min(n);
@@ -80,16 +72,22 @@ impl Endpoint<'_> {
 
     fn pipe_into_kernel(self, pipe: c_int, n: usize) -> Put {
         // The kernel's answer does not say whether it is about the pipe or the socket.
-        let n = (n as u64).min(kernel::readable(pipe)) as usize;
-        if n == 0 {
-            return Put::Bytes(0);
-        }
+        let there = kernel::readable(pipe);
+        let n = match there {
+            0 if sys::poll(pipe, libc::POLLIN, 0) & libc::POLLIN == 0 => return Put::Bytes(0),
+            // A buffer without a byte, as of a write that faulted: the kernel throws it away.
+            0 => n,
+            there => (n as u64).min(there) as usize,
+        };
         let mut told = false;
         let put = self.by_kernel(n, || {
             let moved = pipe::splice(pipe, self.fd(), n);
             told = moved == Err(libc::EPIPE);
             moved
         });
+        if there == 0 && put == Put::KernelFull && kernel::readable(pipe) == 0 {
+            return Put::Bytes(0);
+        }
         // The signal has come with it.
         if told && put == Put::Kernel { Put::Error(libc::EPIPE) } else { put }
     }

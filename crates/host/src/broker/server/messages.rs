@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a process that is to be given memory may take to read what it was sent before.
-const READS: Duration = Duration::from_millis(100);
+pub(super) const READS: Duration = Duration::from_millis(100);
 
 /// What a process said.
 pub(super) enum Heard {
@@ -62,22 +62,26 @@ pub(super) fn receive(client: BorrowedFd<'_>) -> Option<Heard> {
 
 /// Sends an answer to a process that is there, without waiting.
 pub(super) fn tell(state: &State, client: Client, answer: &Answer) {
-    let _ = state.sockets.get(&client).map(|socket| say(socket.as_fd(), answer, &[]));
+    let _ = state.sockets.get(&client).map(|socket| say(socket.as_fd(), answer));
 }
 
-/// Sends an answer: without waiting, or with descriptors once all before it was read.
-pub(super) fn say(
+/// Sends an answer, without waiting.
+pub(super) fn say(client: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
+    send(client, &answer.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
+}
+
+/// Sends an answer with descriptors, once all before it was read.
+///
+/// # Errors
+/// AGAIN: not until then.
+pub(super) fn give(
     client: BorrowedFd<'_>,
     answer: &Answer,
     beside: &[BorrowedFd<'_>],
+    until: Instant,
 ) -> Result<(), Errno> {
-    let (bytes, flags) = (answer.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    if beside.is_empty() {
-        return send(client, &bytes, flags).map(drop);
-    }
-    let until = Instant::now() + READS;
     while !has_read_all(client) {
-        if Instant::now() > until {
+        if Instant::now() >= until {
             return Err(Errno::AGAIN);
         }
         thread::sleep(Duration::from_millis(1));
@@ -85,5 +89,6 @@ pub(super) fn say(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + LINES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(beside));
-    sendmsg(client, &[IoSlice::new(&bytes)], &mut control, flags).map(drop)
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(client, &[IoSlice::new(&answer.bytes())], &mut control, flags).map(drop)
 }

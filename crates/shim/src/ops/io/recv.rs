@@ -22,8 +22,10 @@ use libc::{c_int, iovec};
 pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
     if endpoint.slot().stage() != Stage::Active {
+        let wants = iov.iter().any(|piece| piece.iov_len != 0);
         // SAFETY: the caller's promise.
-        if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
+        let call = || unsafe { recv_kernel(fd, iov, flags) };
+        if let Some(outcome) = recv_before(endpoint, flags, wants, call) {
             return outcome;
         }
     } else if endpoint.slot().has(flag::SHARED) {
@@ -65,7 +67,8 @@ pub unsafe fn recv_one(fd: c_int, to: *mut u8, n: usize, flags: c_int) -> Outcom
             }
             Stage::Published if endpoint.waits_in_vain() => {
                 // SAFETY: the caller's promise.
-                if let Some(outcome) = unsafe { recv_counted(endpoint, &pieces, flags) } {
+                let call = || unsafe { recv_kernel(fd, &pieces, flags) };
+                if let Some(outcome) = recv_counted(endpoint, flags, n != 0, call) {
                     return outcome;
                 }
             }
@@ -107,15 +110,20 @@ fn is_quickly_empty(endpoint: Endpoint<'static>, flags: c_int) -> bool {
         && !sets::emptied(endpoint)
 }
 
-/// Receives on a connection that has no channel (yet). `None`: it has one now.
+/// Receives on a connection that has no channel (yet): `call` has the kernel do it. `None`: it has
+/// one now. `wants`: it is to get a byte at least.
 #[cold]
-unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+pub(super) fn recv_before(
+    endpoint: Endpoint<'static>,
+    flags: c_int,
+    wants: bool,
+    call: impl FnOnce() -> isize,
+) -> Option<Outcome> {
     let slot = endpoint.slot();
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
             advance(endpoint, false);
-            // SAFETY: the caller's promise.
-            let received = unsafe { recv_counted(endpoint, iov, flags) };
+            let received = recv_counted(endpoint, flags, wants, call);
             if received.is_none() {
                 advance(endpoint, false);
             }
@@ -126,10 +134,9 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
             None
         }
         Stage::Plain => {
-            // SAFETY: the caller's promise.
-            let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
+            let n = call();
             count_in(slot, n, flags);
-            Some(with_kept(endpoint, iov, answer(n)))
+            Some(with_kept(endpoint, wants, answer(n)))
         }
         Stage::Active => None,
         Stage::Broken => Some(Outcome::Failed(libc::ECONNRESET)),
@@ -138,14 +145,12 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
 }
 
 /// A receive by the kernel which no channel is settled beside. `None`: one is, or was.
-///
-/// # Safety
-/// The iovecs describe writable memory.
 #[inline]
-unsafe fn recv_counted(
+fn recv_counted(
     endpoint: Endpoint<'static>,
-    iov: &[iovec],
     flags: c_int,
+    wants: bool,
+    call: impl FnOnce() -> isize,
 ) -> Option<Outcome> {
     let slot = endpoint.slot();
     slot.busy_rx.fetch_add(1, SeqCst);
@@ -153,19 +158,18 @@ unsafe fn recv_counted(
         slot.busy_rx.fetch_sub(1, SeqCst);
         return None;
     }
-    // SAFETY: the caller's promise.
-    let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
+    let n = call();
     slot.busy_rx.fetch_sub(1, SeqCst);
     count_in(slot, n, flags);
-    Some(with_kept(endpoint, iov, answer(n)))
+    Some(with_kept(endpoint, wants, answer(n)))
 }
 
 /// What a receive by the kernel comes to, where a look of this library's own may have taken the
 /// error that the kernel tells once.
 #[inline]
-fn with_kept(endpoint: Endpoint<'_>, iov: &[iovec], answer: Outcome) -> Outcome {
+fn with_kept(endpoint: Endpoint<'_>, wants: bool, answer: Outcome) -> Outcome {
     let nothing = matches!(answer, Outcome::Done(0) | Outcome::Failed(libc::EAGAIN));
-    if nothing && endpoint.keeps_error() && iov.iter().any(|piece| piece.iov_len != 0) {
+    if nothing && wants && endpoint.keeps_error() {
         return endpoint.take_error().map_or(answer, Outcome::Failed);
     }
     answer
