@@ -188,7 +188,11 @@ fn what_cannot_be_served_is_refused_and_nothing_is_changed() {
         "filtered",
         "ExecStart=/bin/sleep 1000\nSystemCallFilter=@system-service\nSystemCallFilter=~mknodat",
     );
+    unit(&host, "stopper", "Type=oneshot\nRemainAfterExit=yes\nExecStop=/bin/sleep 0");
+    unit(&host, "wrapper", "Type=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true");
     for (name, why) in [
+        ("stopper", "starts no program of its own"),
+        ("wrapper", "starts no program of its own"),
         ("filtered", "SystemCallFilter=mknodat to the unit"),
         ("absent", "there is no unit absent.service"),
         ("good.socket", "only services"),
@@ -241,6 +245,51 @@ fn a_service_that_does_not_start_with_it_runs_again_without() {
     let said = host.sh("ginnel service enable --now later");
     assert!(said.code == 1 && !host.path(&drop_in("later")).exists(), "{said}");
     assert_eq!(host.said("systemctl is-active later").trim(), "active");
+}
+
+/// An instance of a template, a unit that has drop-ins already, and one whose name became an alias.
+/// Where one of several does not start with the library, the others do.
+#[test]
+#[ignore = "test-all: one more boot"]
+fn units_of_every_kind_are_switched_on_and_off() {
+    let Some(host) = host("units of every kind") else { return };
+    let sleeps = "ExecStart=/bin/sleep 1000";
+    unit(&host, "many@", sleeps);
+    unit(&host, "dropped", sleeps);
+    unit(&host, "old", sleeps);
+    let script = "#!/bin/sh\ncase \"$LD_PRELOAD\" in *ginnel*) exit 1;; esac\nexec sleep 1000\n";
+    build::executable(&host.path("/usr/local/bin/picky"), script.as_bytes());
+    unit(&host, "picky", "ExecStart=/usr/local/bin/picky");
+    let own = host.path("/etc/systemd/system/dropped.service.d");
+    std::fs::create_dir(&own).expect("made");
+    for (name, line) in [("10-a.conf", "Environment=A=1 LD_PRELOAD="), ("zz-a.conf", "Nice=1")] {
+        std::fs::write(own.join(name), format!("[Service]\n{line}\n")).expect("written");
+    }
+    host.must("systemctl daemon-reload && systemctl start many@x many@y dropped old picky");
+
+    let said = host.sh("ginnel service enable --now many@x picky dropped old");
+    assert!(said.code == 1 && said.err.contains("picky.service did not start"), "{said}");
+    let maps = |name: &str| {
+        host.said(&format!("cat /proc/$(systemctl show --value -p MainPID '{name}')/maps"))
+    };
+    let has = |name: &str| maps(name).contains("libginnel_shim");
+    assert!(has("many@x") && has("dropped") && has("old"), "{said}");
+    assert!(!has("many@y") && !has("picky"), "{said}");
+    let nice = host.said("ps -o ni= -p $(systemctl show --value -p MainPID dropped)");
+    assert_eq!(nice.trim(), "1", "others' drop-ins count as before");
+
+    // As where a package gives its service another name.
+    host.must(
+        "cd /etc/systemd/system && mv old.service new.service && ln -s new.service old.service",
+    );
+    host.must("systemctl daemon-reload");
+    let status = host.said("ginnel service status");
+    assert!(status.contains("new.service: on"), "{status}");
+    host.must("ginnel service disable --all --now");
+    assert!(!has("many@x") && !has("dropped"));
+    let left = host.said("find /etc/systemd/system -name '*ginnel*'");
+    assert_eq!(left, "", "each is off");
+    assert!(own.join("10-a.conf").exists() && own.join("zz-a.conf").exists());
 }
 
 /// A library that not every user can read is not handed to services.

@@ -2,7 +2,7 @@
 
 mod edits;
 
-use crate::args::container::{ContainerCommand, Group, Remove};
+use crate::args::container::{ContainerCommand, Group, Remove, name as checked};
 use crate::segment::is_in_use;
 use crate::status::print;
 use crate::{policy, run};
@@ -10,9 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use edits::{Edits, Mount};
 use ginnel_region::{Config, Error, Segment};
 use ginnel_tcp::broker;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Where runtimes look for CDI files: what stays, and what is gone with the next boot.
@@ -37,7 +38,7 @@ pub fn container(command: &ContainerCommand) -> Result<()> {
     match command {
         ContainerCommand::Cdi(args) => cdi(args),
         ContainerCommand::Env(args) => {
-            let edits = prepare(args)?;
+            let (edits, _) = prepare(args)?;
             print(&(edits.options() + "\n"))
         }
         ContainerCommand::Remove(args) => remove(args),
@@ -46,13 +47,17 @@ pub fn container(command: &ContainerCommand) -> Result<()> {
 
 fn cdi(args: &Group) -> Result<()> {
     let name = &args.name;
-    let edits = prepare(args)?;
+    let (edits, meta) = prepare(args)?;
     // A shared segment is gone with the next boot, and nobody makes it anew: so is its device.
     let folder = Path::new(CDI[usize::from(args.any_user)]);
     let [stays, goes] = CDI.map(|folder| Path::new(folder).join(format!("{FILE}{name}.json")));
     let file = folder.join(format!("{FILE}{name}.json"));
     let text = serde_json::to_string_pretty(&edits.cdi(name))? + "\n";
-    write(&file, &text)?;
+    write(&file, &text).with_context(|| {
+        format!(
+            "no device was made; `podman run $(ginnel container env {name}) IMAGE` does without"
+        )
+    })?;
     // The name is in one place only, whichever way it was made before.
     let other = if file == stays { goes } else { stays };
     remove_file(&other)?;
@@ -60,7 +65,6 @@ fn cdi(args: &Group) -> Result<()> {
     if args.any_user {
         remove_file(&at_boot)?;
     } else {
-        let meta = fs::metadata(place(name))?;
         write(
             &at_boot,
             &format!("d {} 0700 {} {} -\n", place(name).display(), meta.uid(), meta.gid()),
@@ -83,8 +87,8 @@ fn at_boot(name: &str) -> PathBuf {
     Path::new(AT_BOOT).join(format!("{PREFIX}{name}.conf"))
 }
 
-/// Makes the group's directory; gives what a container of it gets.
-fn prepare(args: &Group) -> Result<Edits> {
+/// Makes the group's directory; gives what a container of it gets, and whose the directory is.
+fn prepare(args: &Group) -> Result<(Edits, Metadata)> {
     let library = run::shim()?;
     let library = library.canonicalize().with_context(|| library.display().to_string())?;
     is_portable(&library)?;
@@ -95,15 +99,15 @@ fn prepare(args: &Group) -> Result<Edits> {
     let list = run::with_shim(None, &Path::new(LIBRARY).join(name), run::for_all(&library))?;
     edits.variables.push(("LD_PRELOAD", list.to_string_lossy().into_owned()));
     let shown = place.display().to_string();
+    let (mode, user) = if args.any_user { (0o755, None) } else { (0o700, args.user) };
+    let meta = directory(&place, mode, user)?;
     if args.any_user {
-        directory(&place, 0o755, None)?;
         shared_segment(&place.join(SHARED))?;
         edits.variables.push(("GINNEL_SEGMENT", format!("{shown}/{SHARED}")));
         edits
             .variables
             .extend(policy::for_service(&args.allow, &[])?.map(|rules| (policy::VARIABLE, rules)));
     } else {
-        directory(&place, 0o700, args.user)?;
         edits.variables.push(("GINNEL_DIR", shown));
         edits
             .variables
@@ -119,11 +123,15 @@ fn prepare(args: &Group) -> Result<Edits> {
         container: broker.into(),
         writable: false,
     }));
-    Ok(edits)
+    Ok((edits, meta))
 }
 
-/// A directory that is there already is given to that user where nobody uses it.
-fn directory(place: &Path, mode: u32, user: Option<u32>) -> Result<()> {
+/// Makes the directory; one that is there already is given to that user where nothing is in it.
+///
+/// # Errors
+/// It is somebody else's: anybody may make files in /dev/shm, and put others in their place at any
+/// moment. So what is looked at and what is changed is what was opened.
+fn directory(place: &Path, mode: u32, user: Option<u32>) -> Result<Metadata> {
     let shown = place.display();
     let (me, _) = ginnel_region::sys::effective_ids();
     let user = user.unwrap_or(me);
@@ -134,28 +142,33 @@ fn directory(place: &Path, mode: u32, user: Option<u32>) -> Result<()> {
         }
         _ => {}
     }
-    // Anybody could have made it first.
-    let meta = fs::symlink_metadata(place).with_context(|| shown.to_string())?;
-    ensure!(meta.is_dir(), "{shown} is no directory: remove it");
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let folder = File::options().read(true).custom_flags(flags).open(place);
+    let folder = folder.with_context(|| {
+        format!("{shown} is no directory of user {user}: remove it, or choose another name")
+    })?;
+    let meta = folder.metadata().with_context(|| shown.to_string())?;
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_start_matches(PREFIX);
     ensure!(
-        meta.uid() == user || meta.uid() == me || me == 0,
-        "{shown} belongs to user {}: choose another name",
+        [user, me].contains(&meta.uid()),
+        "{shown} belongs to user {}: `ginnel container remove {name}` first, or choose another name",
         meta.uid()
     );
     if meta.uid() != user || meta.mode() & 0o7777 != mode {
-        let name = place.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.trim_start_matches(PREFIX);
+        let opened = format!("/proc/self/fd/{}", folder.as_raw_fd());
         ensure!(
-            fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_none()),
+            fs::read_dir(opened).is_ok_and(|mut entries| entries.next().is_none()),
             "{shown} is there for user {} (mode {:o}): `ginnel container remove {name}` first",
             meta.uid(),
             meta.mode() & 0o7777
         );
-        chown(place, Some(user), None).with_context(|| format!("owner of {shown}"))?;
-        fs::set_permissions(place, Permissions::from_mode(mode))
+        fchown(&folder, Some(user), None).with_context(|| format!("owner of {shown}"))?;
+        folder
+            .set_permissions(Permissions::from_mode(mode))
             .with_context(|| format!("permissions of {shown}"))?;
     }
-    Ok(())
+    folder.metadata().with_context(|| shown.to_string())
 }
 
 /// A segment that every user may open.
@@ -219,35 +232,40 @@ fn remove_file(file: &Path) -> Result<bool> {
     }
 }
 
+/// # Errors
+/// The first that could not be removed. The others are.
 fn remove(args: &Remove) -> Result<()> {
     let names = match &args.name {
         Some(name) => vec![name.clone()],
         None => all(),
     };
+    let mut done = Ok(());
     for name in names {
-        let mut any = remove_file(&at_boot(&name))?;
-        for folder in CDI {
-            any |= remove_file(&Path::new(folder).join(format!("{FILE}{name}.json")))?;
-        }
-        let place = place(&name);
-        if !place.is_dir() {
-            ensure!(any || args.all, "there is no group {name}");
-        } else if is_in_use(&place) {
-            print(&format!(
-                "{}: in use, and kept; the same command removes it when its containers have ended\n",
-                place.display()
-            ))?;
-            continue;
-        } else {
-            fs::remove_dir_all(&place)
-                .with_context(|| format!("cannot remove {}", place.display()))?;
-        }
-        print(&format!("Removed group {name}.\n"))?;
+        done = done.and(remove_group(&name, args.all));
     }
-    Ok(())
+    done
 }
 
-/// The groups that there are, by any of their files.
+fn remove_group(name: &str, all: bool) -> Result<()> {
+    let mut any = remove_file(&at_boot(name))?;
+    for folder in CDI {
+        any |= remove_file(&Path::new(folder).join(format!("{FILE}{name}.json")))?;
+    }
+    let place = place(name);
+    if !place.is_dir() {
+        ensure!(any || all, "there is no group {name}");
+    } else if is_in_use(&place) {
+        return print(&format!(
+            "{}: in use, and kept; the same command removes it when its containers have ended\n",
+            place.display()
+        ));
+    } else {
+        fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+    }
+    print(&format!("Removed group {name}.\n"))
+}
+
+/// The groups that there are, by any of their files. Names that no group has are somebody else's.
 fn all() -> Vec<String> {
     let ends = [
         (CDI[0], FILE, ".json"),
@@ -264,6 +282,7 @@ fn all() -> Vec<String> {
                 .filter_map(|name| Some(name.strip_prefix(begin)?.strip_suffix(end)?.to_owned())),
         );
     }
+    names.retain(|name| checked(name).is_ok());
     names.sort();
     names.dedup();
     names
@@ -272,6 +291,42 @@ fn all() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Anybody may have made it in /dev/shm first.
+    #[test]
+    fn a_directory_of_somebody_elses_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (me, _) = ginnel_region::sys::effective_ids();
+        let made = directory(&folder.path().join("made"), 0o700, None).expect("made");
+        assert_eq!((made.uid(), made.mode() & 0o7777), (me, 0o700));
+
+        let (aim, link) = (folder.path().join("aim"), folder.path().join("link"));
+        fs::DirBuilder::new().mode(0o751).create(&aim).expect("made");
+        std::os::unix::fs::symlink(&aim, &link).expect("made");
+        assert!(directory(&link, 0o700, None).is_err());
+        assert_eq!(fs::metadata(&aim).expect("there").mode() & 0o7777, 0o751);
+
+        if me != 0 {
+            return;
+        }
+        let other = folder.path().join("other");
+        fs::create_dir(&other).expect("made");
+        std::os::unix::fs::chown(&other, Some(4242), None).expect("root may");
+        let error = directory(&other, 0o700, Some(1000)).expect_err("4242's").to_string();
+        assert!(error.contains("belongs to user 4242"), "{error}");
+        assert_eq!(fs::metadata(&other).expect("there").uid(), 4242);
+        assert_eq!(
+            directory(&made_for(folder.path()), 0o700, Some(1000)).expect("given").uid(),
+            1000
+        );
+    }
+
+    /// An empty directory of root's.
+    fn made_for(folder: &Path) -> PathBuf {
+        let place = folder.join("given");
+        fs::create_dir(&place).expect("made");
+        place
+    }
 
     #[test]
     fn a_librarys_glibc_is_read_from_its_names_of_versions() {

@@ -16,7 +16,7 @@ use ginnel_region::{Config, Error, Segment, sys};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -234,18 +234,48 @@ fn in_table(directory: &Path, segment: u64) -> Vec<(u32, String)> {
 pub fn is_in_use(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
         .any(|path| path.extension().is_some_and(|end| end == "wake") && locked(&path))
 }
 
-/// Is a member's lock file (`ginnel_node::wake::directory`) held?
+/// Is a member's lock file (`ginnel_node::wake::directory`) held? The directory may be any user's,
+/// and root may look: a link there would have it open a device, so plain files alone are opened.
 fn locked(wakes: &Path) -> bool {
     let entries = fs::read_dir(wakes).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('m')).any(|entry| {
+    let ours = |entry: &fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with('m')
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+    };
+    entries.filter(ours).any(|entry| {
         File::options()
             .read(true)
             .write(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(entry.path())
             .is_ok_and(|file| sys::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root looks at directories of all users: a link there would have it open anything.
+    #[test]
+    fn no_link_is_followed_to_a_lock() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (there, linked) = (folder.path().join("there"), folder.path().join("linked"));
+        for place in [there.join("s.wake"), linked.join("s.wake")] {
+            fs::create_dir_all(place).expect("made");
+        }
+        let lock = File::create(there.join("s.wake/m1")).expect("made");
+        assert!(!is_in_use(&there), "nobody holds it");
+        assert_eq!(sys::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB), Ok(()));
+        assert!(is_in_use(&there));
+        std::os::unix::fs::symlink(there.join("s.wake/m1"), linked.join("s.wake/m1"))
+            .expect("made");
+        std::os::unix::fs::symlink(there.join("s.wake"), linked.join("t.wake")).expect("made");
+        assert!(!is_in_use(&linked));
+    }
 }

@@ -69,13 +69,15 @@ fn enable(args: &Enable) -> Result<()> {
         take_back(manager, &written);
         return Err(error);
     }
+    // Where one does not start, the others are switched on nevertheless.
+    let mut done = Ok(());
     for plan in &plans {
         report(manager, plan)?;
         if args.now {
-            restart(manager, plan, &library)?;
+            done = done.and(restart(manager, plan, &library));
         }
     }
-    users_apart(&plans, args)
+    done.and(users_apart(&plans, args))
 }
 
 fn report(manager: Manager, plan: &Plan) -> Result<()> {
@@ -161,9 +163,17 @@ fn plan(manager: Manager, name: &str, library: &Path, common: &[(String, String)
 }
 
 /// # Errors
-/// The first program of the service's that the library cannot reach.
+/// The first program of the service's that the library cannot reach; or there is none.
 fn programs(unit: &Unit, library: &Path) -> Result<()> {
-    for file in unit.programs() {
+    let name = &unit.name;
+    let files = unit.programs();
+    // Debian's postgresql.service is one: it stands for one service of each cluster.
+    ensure!(
+        files.iter().any(|file| file.file_name().is_some_and(|name| name != "true")),
+        "{name} starts no program of its own (ExecStart=): name the services that belong to it \
+         (`systemctl list-dependencies {name}`)"
+    );
+    for file in files {
         // A program that may not be looked at may have it all the same. The environment alone does
         // not start the loader of static ones in Go.
         let is_reached = |why| {
@@ -307,9 +317,11 @@ fn disable(args: &Disable) -> Result<()> {
         args.units.iter().map(|name| systemd::full_name(name)).collect::<Result<Vec<_>>>()?;
     let mut gone = Vec::new();
     for name in units.into_iter().chain(named) {
-        // By its own name, and where systemd has none of that name any more by what was said.
+        // By its own name; by the one that was said, too, which may have become an alias since, or
+        // that of no unit.
         let id = manager.show(&name).map_or(name.clone(), |unit| unit.name);
-        let removed = dropin::remove(&dropin::place(manager, &id)?)?;
+        let mut removed = dropin::remove(&dropin::place(manager, &name)?)?;
+        removed |= dropin::remove(&dropin::place(manager, &id)?)?;
         print(&format!(
             "{id}: {}\n",
             if removed { "switched off" } else { "was not switched on" }

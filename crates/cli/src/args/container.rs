@@ -58,7 +58,7 @@ pub struct Remove {
 }
 
 /// A CDI device's name (CDI's `SPEC.md`, "Kind and devices"): it is part of files' names, too.
-fn name(text: &str) -> Result<String, String> {
+pub fn name(text: &str) -> Result<String, String> {
     let inside = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let begins = text.starts_with(|c: char| c.is_ascii_alphabetic());
     let ends = text.ends_with(|c: char| c.is_ascii_alphanumeric());

@@ -1,7 +1,7 @@
 //! `ginnel service status`.
 
 use super::dropin;
-use super::systemd::{Manager, Unit};
+use super::systemd::{self, Manager, Unit};
 use crate::args::service::Status;
 use crate::status::{json, print};
 use crate::{run, table};
@@ -30,7 +30,9 @@ pub(super) fn status(args: &Status) -> Result<()> {
         if !args.units.is_empty() {
             unit.must_be_there()?;
         }
-        let enabled = dropin::is_there(&dropin::place(manager, &unit.name)?)?;
+        // By either name: what was said may have become an alias since.
+        let mut enabled = dropin::is_there(&dropin::place(manager, &unit.name)?)?;
+        enabled |= dropin::is_there(&dropin::place(manager, &systemd::full_name(&name)?)?)?;
         let (processes, with_library) = processes(&unit, &library);
         let state = unit.get("ActiveState").to_owned();
         states.push(State { unit: unit.name, enabled, state, processes, with_library });
