@@ -47,6 +47,13 @@ impl Turn {
         }
     }
 
+    /// It was ready until now, and has its place in the list until a wait finds it not ready.
+    pub fn stays(&mut self) {
+        if self.listed == 0 && self.due == 0 {
+            self.listed = self.since.max(1);
+        }
+    }
+
     /// It is told of, and was ready since then.
     pub fn was_ready(&mut self, since: u64) {
         self.ready = since;
