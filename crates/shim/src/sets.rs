@@ -28,6 +28,7 @@ mod look;
 mod news;
 mod order;
 mod outlived;
+mod owed;
 mod places;
 mod process;
 mod registration;
@@ -91,6 +92,8 @@ struct Inner {
     lately: tag::Lately,
     /// Connections whose number is closed here, and that others have: see [`outlived`].
     outlived: Vec<outlived::Lost>,
+    /// What was taken from the kernel and is yet to be told, of some of those: see [`owed`].
+    owed: Vec<(u32, u32)>,
     free: Vec<u32>,
     removed: Removed,
     hot: Vec<u32>,
@@ -258,6 +261,7 @@ pub fn is_interrupted() -> bool {
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
     outlived::forget(inner, index);
+    owed::forget(inner, index);
     forget_data(inner, index);
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
     entry.mask(set, false);

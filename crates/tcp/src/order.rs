@@ -98,18 +98,20 @@ impl Endpoint<'_> {
         found.map(|stamp| time_of(stamp, now))
     }
 
-    /// The same of the first that is unread and lies behind `told`, up to which a program was told
-    /// of what there is. (Its lower 52 bits.)
+    /// The same of the first that lies behind `told`, up to which a program was told of what there
+    /// is. (Its lower 52 bits.) Where it was read meanwhile, and the writer's stamp is there no
+    /// more, of the first that is unread.
     #[must_use]
     #[inline]
     pub fn filled_behind(self, told: u64, now: u64) -> Option<u64> {
-        let ahead = told.wrapping_sub(self.unread_from()) << 12 >> 12;
-        if ahead == 0 || ahead > 1 << 30 {
-            return self.filled_since(now);
-        }
         let mut stamps = self.incoming().stamps().into_iter().map(|stamp| stamp.load(Relaxed));
-        let stamp = stamps.find(|stamp| *stamp != 0 && stamp >> TIME == place(told));
-        stamp.map(|stamp| time_of(stamp, now))
+        let behind = stamps.find(|stamp| *stamp != 0 && stamp >> TIME == place(told));
+        let ahead = told.wrapping_sub(self.unread_from()) << 12 >> 12;
+        match behind {
+            Some(stamp) => Some(time_of(stamp, now)),
+            None if (1..=1 << 30).contains(&ahead) => None,
+            None => self.filled_since(now),
+        }
     }
 }
 
@@ -267,5 +269,8 @@ mod tests {
         assert_eq!(end.filled_behind(30, now), None, "nothing is behind them");
         end.slot().rx.head.store(20, Relaxed);
         assert_eq!(end.filled_behind(10, now), Some(second), "some of it was read");
+        end.slot().rx.head.store(30, Relaxed);
+        publish(&end.slot().tx, end.incoming(), 30, 40);
+        assert_eq!(end.filled_behind(10, now), Some(second), "all of it was read, and more came");
     }
 }

@@ -293,7 +293,10 @@ pub unsafe fn option_set(
     let something = |endpoint: &Endpoint<'_>| {
         endpoint.rx_in_ring() && bytes(endpoint) || endpoint.peer_has_ended()
     };
-    if let Some(endpoint) = runtime::known_carried(fd).filter(something) {
+    // (Also of one that this process inherited and did not use yet.)
+    let carried = runtime::known(fd).and_then(|_| runtime::find(fd));
+    let carried = carried.filter(|endpoint| endpoint.slot().stage() == Stage::Active);
+    if let Some(endpoint) = carried.filter(something) {
         crate::sets::edge(endpoint);
     }
     if waits_for_more(fd)

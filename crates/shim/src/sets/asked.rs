@@ -40,7 +40,7 @@ pub(super) fn look_inside(number: u32) -> Option<(bool, u64)> {
             rang(inner, attachment);
         }
         unmask_hot(set, inner);
-        let mut any = note_arrivals(inner);
+        let mut any = note_arrivals(inner) | !inner.owed.is_empty();
         for &(place, child) in &inner.children {
             let Some(arrivals) = news(child) else { continue };
             let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
@@ -73,7 +73,8 @@ fn arm(index: u32, past: bool) -> bool {
     let Some(set) = set_at(index) else { return true };
     let (all, children) = set.with(|inner| {
         nest(set, inner);
-        (if past { arm_hot_past(set, inner) } else { arm_hot(set, inner) }, inside::awaited(inner))
+        let all = if past { arm_hot_past(set, inner) } else { arm_hot(set, inner) };
+        (all && (past || inner.owed.is_empty()), inside::awaited(inner))
     });
     all && children.into_iter().all(|(child, told)| match told {
         Some(told) => inside::arm_told(child, told),

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::kernel;
-use ginnel_tcp::ledger::flag;
+use ginnel_tcp::ledger::{Stage, flag};
 
 /// In [`Registration::ended`], beside events: that the other end has ended, or said so, and that
 /// this end's directions were shut. Each is an edge of its own, and may change no event. (No bits
@@ -98,24 +98,33 @@ pub(super) fn edge(
     news
 }
 
-/// The same where TCP carries what comes in: bytes that a ring told of may come once more, and a
-/// wake-up that is swept by now brings the kernel's room, which was told of.
+/// The same where TCP carries what comes in.
 fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
+    let (news, ends) = on_tcp(entry, endpoint, events, made);
+    entry.ended |= ends;
+    if events & ENDS != 0 {
+        entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
+    }
+    news
+}
+
+/// What is news where TCP carries what comes in, and the ends that are told with it: bytes that a
+/// ring told of may come once more, and a wake-up that is swept by now brings the kernel's room,
+/// which was told of.
+fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> (u32, u32) {
     let slot = endpoint.slot();
     if events & ENDS != 0 {
         let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
         let over =
             endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
         let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
-        entry.ended |= ends;
-        entry.edges = edges;
-        return if known { 0 } else { events };
+        return (if known { 0 } else { events }, ends);
     }
     // The kernel may have had no room meanwhile, of which nothing is known here while nothing was
     // carried.
     let is_unknown = || slot.tx.epoch.load(Ordering::Relaxed) == 0 && has_sent(endpoint);
     if (slot.has(flag::KERNEL_FULL) || is_unknown()) && entry.wants(libc::EPOLLOUT) {
-        return events;
+        return (events, 0);
     }
     let told = entry.told();
     let no_more = || made && entry.told_by_tcp.is_some_and(|told| told == endpoint.come_by_tcp());
@@ -123,14 +132,13 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
         || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
     let again = events & IN == 0 || no_more() || of_ring();
     if !again || entry.room && entry.wants(libc::EPOLLOUT) {
-        return events;
+        return (events, 0);
     }
     // An end that was not asked for makes an edge as well.
     let ends = held(endpoint) & ENDS | marks(endpoint);
     // So does an urgent byte.
     let known = ends & !entry.ended == 0 && sys::poll(endpoint.fd(), libc::POLLPRI, 0) == 0;
-    entry.ended |= ends;
-    if known { events & !(IN | OUT) } else { events }
+    (if known { events & !(IN | OUT) } else { events }, ends)
 }
 
 /// The same, and nothing is told. (Of what is not in the ring too.)
@@ -138,8 +146,14 @@ pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, e
     let same = |ends: u32| ends & !entry.ended == 0;
     let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));
     let events = if untold { events } else { events & !OUT };
-    let in_ring = endpoint.receives_by_ring();
-    if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
+    if endpoint.receives_by_ring() {
+        joined(set, entry, endpoint, events, true).0
+    } else if entry.retold && endpoint.slot().stage() == Stage::Active {
+        // It is in the kernel's list since that was told of it anew, perhaps for nothing else.
+        on_tcp(entry, endpoint, events, true).0
+    } else {
+        events
+    }
 }
 
 /// Of a set that is in others, on TCP again: was what came counted when it lay in the ring?

@@ -2,7 +2,7 @@
 
 use super::hot::rang;
 use super::told::{Before, rest};
-use super::{Inner, Set, arrange, inside, late, resolve, shared};
+use super::{Inner, Set, arrange, inside, late, owed, resolve, shared};
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
@@ -178,7 +178,10 @@ pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<us
         )
     };
     set.question.store(ticks().wrapping_sub(begun), Ordering::Relaxed);
-    let got = got?;
+    let got = set.inner.with(|inner| match inner.owed.is_empty() {
+        true => got,
+        false => got.map(|got| owed::tell(inner, room, got)),
+    })?;
     if got > 0 {
         shared::look(set, epfd);
     }

@@ -10,7 +10,7 @@
 mod since;
 
 use super::collect::{IN, OUT};
-use super::edges::key;
+use super::edges::{BYTES, key};
 use super::hot::rang;
 use super::{Inner, Registration, resolve};
 use crate::spin::ticks;
@@ -123,8 +123,13 @@ impl Order {
 /// asked for it.
 pub(super) fn one_more(inner: &mut Inner, index: u32) {
     let Inner { registrations, order, .. } = inner;
-    if registrations.get(index as usize).is_none_or(|entry| entry.slot.is_none()) {
+    let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.slot.is_some())
+    else {
         return;
+    };
+    let empty = |endpoint: &Endpoint<'_>| endpoint.look_at_ring() == Some(false);
+    if let Some(endpoint) = entry.endpoint().filter(empty) {
+        entry.turn.clean = endpoint.unread_from() & BYTES;
     }
     let before = order.several;
     order.looks_at(index);
@@ -152,6 +157,9 @@ pub(super) fn found_empty(inner: &mut Inner, index: u32, now: u64, pass: u64) {
         entry.ask_for_order(now);
     }
     entry.turn.nothing = pass;
+    if let Some(endpoint) = entry.endpoint() {
+        entry.turn.clean = endpoint.unread_from() & BYTES;
+    }
     entry.turn.empty();
     entry.idle += 1;
 }
@@ -346,7 +354,10 @@ fn ready(
         }
         _ if room => {}
         // Who waits for room in a ring may have it by now.
-        Some(false) if !entry.masked => return Ready::Nothing,
+        Some(false) if !entry.masked => {
+            entry.turn.clean = endpoint.unread_from() & BYTES;
+            return Ready::Nothing;
+        }
         _ => return Ready::Unknown,
     }
     if entry.turn.listed != 0 {

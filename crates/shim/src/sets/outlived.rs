@@ -29,8 +29,10 @@ pub(super) struct Lost {
     cookie: u64,
     /// Edge-triggered: the [key] of all that was told of.
     told: Option<u64>,
-    /// … and which [ends](marks) were told with it.
+    /// … which [ends](marks) were told with it …
     ended: u32,
+    /// … and as many edges of the programs' own making: see [`super::edge`].
+    edges: u32,
     recalled: bool,
 }
 
@@ -54,7 +56,8 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
             shared::told(set, entry);
         }
     }
-    let (told, ended) = (entry.wants(libc::EPOLLET).then(|| entry.told()), entry.ended);
+    let told = entry.wants(libc::EPOLLET).then(|| entry.told());
+    let (ended, edges) = (entry.ended, entry.edges);
     entry.turn.give_up();
     (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
     shrinks(set, inner, 1);
@@ -66,6 +69,7 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
             cookie,
             told,
             ended,
+            edges,
             recalled: false,
         });
         set.outlived.store(true, Ordering::Relaxed);
@@ -133,8 +137,12 @@ pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) 
     } else {
         of_channel && endpoint.was_all_in_ring(told & BYTES)
     };
-    if known && ends & !lost.ended == 0 {
+    let edges = slot.edges.load(Ordering::Acquire);
+    if known && ends & !lost.ended == 0 && edges == lost.edges {
         return events & !(IN | OUT);
+    }
+    if purpose == Purpose::Telling {
+        lost.edges = edges;
     }
     if !in_ring {
         return events;

@@ -69,6 +69,8 @@ pub fn forget_parent() {
                 attachment.node.disown(waiter.fifo());
             }
             inner.doors.clear();
+            // The parent is told of it.
+            inner.owed.clear();
             // A set that is used on both sides is woken through the kernel; one that is not in use
             // begins anew.
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;

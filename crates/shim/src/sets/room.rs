@@ -49,6 +49,10 @@ pub(super) fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<
                 && !entry.masked
                 && !entry.disabled
             {
+                if !entry.wants(libc::EPOLLET) {
+                    // There was room until now, so it is in the kernel's list.
+                    entry.turn.stays();
+                }
                 entry.hide(set, epfd);
             }
             make_hot(inner, registration);

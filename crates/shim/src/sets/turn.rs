@@ -1,7 +1,6 @@
 //! One registration's place in the order of its set: see [`super::order`].
 
 /// What a registration's place in the order is made of.
-#[derive(Default)]
 pub struct Turn {
     /// When it was registered or changed last, ticks: nothing was ready before that.
     pub(super) since: u64,
@@ -20,6 +19,9 @@ pub struct Turn {
     /// Where it was not before: a time before which everything had come that had come then, and up
     /// to where that reaches. (0, 0): it was.
     pub(super) unsaid: (u64, u64),
+    /// Where its ring ended when a wait found it empty, or when it was registered: what came first
+    /// behind that has its place in the list, read or not. `u64::MAX`: not known.
+    pub(super) clean: u64,
     /// The last pass in which memory said that it has nothing to tell.
     pub(super) nothing: u64,
     /// The last pass in which memory said that bytes are there, and that there is nothing else to
@@ -28,6 +30,24 @@ pub struct Turn {
     /// When a pass left it to the next, since it seemed to have come after that began, and where
     /// what was not told of began then. (0, 0): none did.
     left: (u64, u64),
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self {
+            since: 0,
+            listed: 0,
+            ready: 0,
+            said: false,
+            first: false,
+            due: 0,
+            asked: false,
+            unsaid: (0, 0),
+            clean: u64::MAX,
+            nothing: 0,
+            left: (0, 0),
+        }
+    }
 }
 
 impl Turn {
@@ -47,6 +67,13 @@ impl Turn {
         self.first = self.listed == 0;
         if self.first && stays {
             self.listed = now.max(1);
+        }
+    }
+
+    /// It was ready until now, and has its place in the list until a wait finds it not ready.
+    pub fn stays(&mut self) {
+        if self.listed == 0 && self.due == 0 {
+            self.listed = self.since.max(1);
         }
     }
 
@@ -96,6 +123,7 @@ impl Turn {
     pub fn give_up(&mut self) {
         // It may have another channel when it is looked at again, whose writer nobody has asked.
         (self.listed, self.due, self.asked, self.unsaid) = (0, 0, false, (0, 0));
+        self.clean = u64::MAX;
     }
 
     /// It was removed. Its writer, who was asked, goes on with what it was asked for.

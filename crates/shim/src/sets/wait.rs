@@ -7,7 +7,7 @@ use super::collect::{beside_kernel, collect, pass_beside};
 use super::hot::{arm_hot, make_waiter, rang};
 use super::look::look;
 use super::room::waiting_for_room;
-use super::told::{rest, translate, usual};
+use super::told::{NONE_BEFORE, rest, translate, usual};
 use super::{Inner, Set, arrange, doors, fifo_tag, inside, late, set_at, shared, stir};
 use crate::deadline::{self, Deadline};
 use crate::outcome::Outcome;
@@ -75,7 +75,10 @@ unsafe fn wait_in_kernel(
     }
     let begun = set.inner.with(|inner| {
         rang(inner, attachment);
-        let quiet = inner.hot.is_empty() && inner.is_told() && inner.children.is_empty();
+        let quiet = inner.hot.is_empty()
+            && inner.is_told()
+            && inner.children.is_empty()
+            && inner.owed.is_empty();
         quiet.then(|| {
             // Looked at once more, under the lock: a fork may have come between.
             let alone =
@@ -214,6 +217,9 @@ unsafe fn sleep(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Option<usize>, i32> {
+    if set.with(|inner| !inner.owed.is_empty()) {
+        return look(set, epfd, room, NONE_BEFORE).map(|n| (n > 0).then_some(n));
+    }
     let (armed, children) = set.with(|inner| {
         if !inner.hot.is_empty() {
             make_waiter(set, attachment, epfd, inner);

@@ -76,7 +76,8 @@ impl Registration {
     }
 
     fn stamped(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
-        match self.told_up_to() {
+        let clean = || Some(self.turn.clean).filter(|&clean| clean != u64::MAX);
+        match self.told_up_to().or_else(clean) {
             Some(told) => endpoint.filled_behind(told, now),
             None => endpoint.filled_since(now),
         }

@@ -7,7 +7,7 @@ use crate::sets::collect::{ENDS, IN, OUT};
 use crate::sets::edges::{as_end, edge, key};
 use crate::sets::registration::is_told;
 use crate::sets::room::with_room;
-use crate::sets::{Inner, Registration, Set, make_hot, outlived, retell, shared, stir};
+use crate::sets::{Inner, Registration, Set, make_hot, outlived, owed, retell, shared, stir};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Endpoint;
@@ -200,12 +200,14 @@ fn hand_out(
 ) -> Option<epoll_event> {
     let entry = inner.registrations.get_mut(index as usize)?;
     let (empty, data) = (events == 0, entry.data);
-    // What has come is an edge for outer sets, though a shot is spent for it now.
+    // What has come is an edge for outer sets, though a shot is spent for it now. (Where no bytes
+    // are it is an end, of which the kernel makes the edge itself.)
     if inner.nested
         && carried
         && events & IN != 0
         && let Some(endpoint) = entry.endpoint().filter(|endpoint| endpoint.rx_in_ring())
         && !is_told(entry.note_come(key(endpoint)), key(endpoint))
+        && endpoint.look_at_ring() != Some(false)
     {
         inner.arrivals = inner.arrivals.wrapping_add(1);
     }
@@ -217,6 +219,11 @@ fn hand_out(
         }
     }
     let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
+    if purpose == Purpose::Asking && !empty && once && !entry.is_named() {
+        // The kernel cannot be told anew, and has forgotten it.
+        owed::note(set, inner, index, events);
+        return Some(epoll_event { events, u64: data });
+    }
     if purpose == Purpose::Asking && !empty && once {
         // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
         entry.forget_told();
