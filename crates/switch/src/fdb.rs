@@ -75,6 +75,7 @@ impl Fdb {
     /// Gives a port an address for ever.
     pub fn fix(&mut self, key: u32, mac: Mac, port: u32) {
         self.homes.insert((key, mac), port);
+        self.generation += 1;
         let now = self.entries.get(&(key, mac));
         if now.is_none_or(|now| now.fixed || !self.may_have(now.port, port)) {
             self.settle((key, mac), port);
