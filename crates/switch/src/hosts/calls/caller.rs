@@ -21,11 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const EVENTS: usize = 64;
 /// How often at most it is logged that strangers are turned away.
 const STRANGERS: Duration = Duration::from_secs(1);
-/// How often it is looked for events while frames go to and fro over TCP. libfabric's descriptor
-/// for events can be read whenever any of its connections has data (`xnet_add_domain_progress`): who
-/// slept on it would wake for each message, and read it in the place of the thread that waits for
-/// it.
-const EVENTS_AGAIN: Duration = Duration::from_millis(100);
 /// How long the thread sleeps if it cannot listen, until it tries again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
@@ -70,8 +65,6 @@ pub(super) struct Caller {
     regions: Vec<Arc<Region>>,
     /// They do not yet.
     unknown: bool,
-    /// Connections that another thread has.
-    given: usize,
 }
 
 /// The thread is to end.
@@ -90,8 +83,8 @@ impl Caller {
             Peer { address: host.address, calls, state: State::Idle(Instant::now()) }
         });
         let hosts = hosts.collect();
-        let (refused, regions, unknown, given) = (None, Vec::new(), false, 0);
-        Self { config, hosts, news, orders, bell, orders_bell, refused, regions, unknown, given }
+        let (refused, regions, unknown) = (None, Vec::new(), false);
+        Self { config, hosts, news, orders, bell, orders_bell, refused, regions, unknown }
     }
 
     /// Runs until it is to end.
@@ -122,12 +115,6 @@ impl Caller {
         // Nobody hears it when the switch ends.
         let _ = self.news.send(news);
         ring(&self.bell);
-    }
-
-    /// Another thread has this connection from now on, until it is to be closed.
-    fn give(&mut self, host: usize, wire: Box<Connection>, keys: Keys, proven: bool) {
-        self.given += 1;
-        self.tell(News::Made { host, wire, keys, proven });
     }
 
     fn trouble(&self, host: usize, why: impl Into<String>) {
@@ -175,7 +162,8 @@ impl Caller {
                         let place = answering.iter().position(|one| one.connection.id() == id);
                         match place.map(|place| answering.swap_remove(place)) {
                             Some(Answering { host, connection, keys, .. }) => {
-                                self.give(host, Box::new(connection), keys, false);
+                                let wire = Box::new(connection);
+                                self.tell(News::Made { host, wire, keys, proven: false });
                             }
                             None => self.answered(id, &data),
                         }
@@ -189,12 +177,7 @@ impl Caller {
             let now = Instant::now();
             answering.retain(|one| now.saturating_duration_since(one.since) < PATIENCE);
             let next = self.next(now, !answering.is_empty());
-            if events == EVENTS {
-                continue;
-            }
-            if self.given > 0 && self.config.provider == Provider::Tcp {
-                sleep(&[&*self.orders_bell], next.min(EVENTS_AGAIN));
-            } else if fabric.may_sleep() {
+            if events < EVENTS && fabric.may_sleep() {
                 sleep(&[&*fabric, &*self.orders_bell], next);
             }
         }
@@ -218,7 +201,6 @@ impl Caller {
             match self.orders.try_recv() {
                 Ok(Order::Close(host, wire)) => {
                     drop(wire);
-                    self.given -= 1;
                     if let Some(host) = self.hosts.get_mut(host)
                         && matches!(host.state, State::Made)
                     {
@@ -321,7 +303,7 @@ impl Caller {
         match handshake::answered(self.config.secret.as_ref(), &call, data) {
             Ok(keys) => {
                 self.hosts[index].state = State::Made;
-                self.give(index, connection, keys, true);
+                self.tell(News::Made { host: index, wire: connection, keys, proven: true });
             }
             Err(refused) => self.trouble(index, refused.to_string()),
         }
