@@ -190,15 +190,15 @@ impl Ram {
         let place = PLACES[usize::from(bytes.byte()) % PLACES.len()];
         let end = place.guest.wrapping_add(place.size);
         let last = end.wrapping_sub(len);
-        match bytes.byte() % 16 {
-            0..5 => last,
-            5 => last.wrapping_add(1),
-            6 => last.wrapping_sub(1),
-            7 => end,
-            8 => end.wrapping_sub(1),
-            9 => place.guest.wrapping_sub(1),
-            10 => bytes.value(place.guest),
-            11 => place.guest,
+        match bytes.byte() % 64 {
+            0..24 => last,
+            24 => last.wrapping_add(1),
+            25 => last.wrapping_sub(1),
+            26 => end,
+            27 => end.wrapping_sub(1),
+            28 => place.guest.wrapping_sub(1),
+            29 => bytes.value(place.guest),
+            30..36 => place.guest,
             _ => place.guest + bytes.below(place.size.saturating_sub(len).max(1)),
         }
     }
