@@ -4,6 +4,7 @@
 use crate::Bytes;
 use crate::vsock::Place;
 use ginnel_switch::config::{Config, FabricConfig, HostConfig, PortConfig};
+use ginnel_switch::counters::Reason;
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::hosts::Hosts;
 use ginnel_switch::hosts::handshake::{self, Keys};
@@ -12,7 +13,7 @@ use ginnel_switch::hosts::message::{HEAD, Message, RECORD, Seals, put};
 use ginnel_switch::hosts::pair::pair;
 use ginnel_switch::secret::Secret;
 use ginnel_switch::server::Server;
-use ginnel_switch::wire::{HEADER, MESSAGE, features};
+use ginnel_switch::wire::{ETHERNET, HEADER, LONGEST, MESSAGE, features};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,12 @@ fn message(bytes: &mut Bytes<'_>, seals: &mut Seals) -> Vec<u8> {
     } else {
         let (mut at, count) = (HEAD, bytes.below(6));
         for _ in 0..count {
-            let len =
-                if bytes.one_in(8) { bytes.below(20000) } else { 14 + bytes.below(100) } as usize;
+            let len = match bytes.byte() % 16 {
+                0 => bytes.below(20000) as usize,
+                1 => ETHERNET - 1,
+                2 => LONGEST + bytes.below(2) as usize,
+                _ => ETHERNET + bytes.below(100) as usize,
+            };
             let Some(place) = put(&mut message, at, bytes.below(4) as u32, HEADER + len) else {
                 break;
             };
@@ -39,7 +44,7 @@ fn message(bytes: &mut Bytes<'_>, seals: &mut Seals) -> Vec<u8> {
             let end = (HEADER + body.len()).min(place.len());
             place[HEADER..end].copy_from_slice(&body[..end - HEADER]);
             // Between two addresses of four, often.
-            if len >= 14 && !bytes.one_in(4) {
+            if len >= ETHERNET && !bytes.one_in(4) {
                 let (to, from) = (bytes.byte() % 5, bytes.byte() % 4);
                 let mac = |n: u8| if n == 4 { [0xff; 6] } else { [0x52, 0x54, 0, 0, 0, n] };
                 place[HEADER..HEADER + 6].copy_from_slice(&mac(to));
@@ -116,6 +121,8 @@ pub fn messages(bytes: &[u8]) {
     }
     for host in &server.switch().hosts.all {
         assert!(knows || !secret || host.counters.sent_frames == 0);
+        let bad = host.counters.dropped[Reason::BadLength as usize];
+        assert_eq!(bad, 0, "a message was opened with a frame that cannot be one");
     }
     // From whoever it came: it is for a port, and a port gets it.
     let mut frame = vec![0xff; 12];

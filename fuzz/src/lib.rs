@@ -3,6 +3,7 @@
 //! A target takes bytes and does with them what its reader does; whatever they are, it must come
 //! back, and nothing may crash. `tests/bounded.rs` runs each target for a few seconds with bytes
 //! from a seed that it prints; the program `ginnel-fuzz` does so for as long as is wanted.
+//! `tests/planted.rs` plants faults in a copy of the sources, each of which its target must find.
 //! CONTRIBUTING.md has how the same runs with the code's own assertions, and under an address
 //! sanitizer.
 //!
@@ -14,8 +15,11 @@
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
 //! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
-//! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
-//! | [`race`] | its virtqueues, while the guest goes on writing into them |
+//! | [`ring`] | `ginnel-switch`: virtqueues, compared with `virtqueue` in the memory of `ram` |
+//! | [`race`] | the same while the guest goes on writing into them |
+//! | [`switch`] | vhost-user, what is to be cut |
+//! | [`fdb`] | its forwarding table, compared with a list |
+//! | [`opened`] | messages of other hosts, compared with what they say |
 //! | [`hosts`] | what other hosts send to it, how they call and answer |
 //! | [`lent`] | frames that hosts are sent from where they lie, whatever guest and host do meanwhile |
 //! | [`vsock`] | its sockets between machines: packets, and what programs of the host say |
@@ -24,12 +28,18 @@ pub mod cache;
 pub mod channel;
 pub mod config;
 pub mod fabric;
+pub mod fdb;
+mod fence;
 pub mod hosts;
 pub mod lent;
+pub mod opened;
 pub mod protocol;
 pub mod race;
+mod ram;
+pub mod ring;
 pub mod segment;
 pub mod switch;
+mod virtqueue;
 pub mod vsock;
 
 use std::path::PathBuf;
@@ -40,7 +50,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("segment", segment::target),
     ("channel", channel::target),
     ("fabric", fabric::target),
@@ -48,11 +58,13 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("config", config::target),
     ("cache-session", cache::session),
     ("cache-reader", cache::reader),
-    ("switch-ring", switch::ring),
+    ("switch-ring", ring::ring),
     ("switch-race", race::race),
     ("switch-messages", switch::messages),
     ("switch-offload", switch::offload),
+    ("switch-table", fdb::table),
     ("switch-vsock", vsock::packets),
+    ("switch-opened", opened::opened),
     ("switch-hosts", hosts::messages),
     ("switch-handshakes", hosts::handshakes),
     ("switch-lent", lent::lent),

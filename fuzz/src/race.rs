@@ -1,6 +1,7 @@
 //! `ginnel-switch`'s queues, while a guest's other processor writes into them.
 
 use crate::Bytes;
+use crate::fence::Fence;
 use crate::switch::address;
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options, USER};
 use ginnel_switch::ring::{Layout, Memory, Region, Ring, Slices};
@@ -50,7 +51,8 @@ pub fn race(bytes: &[u8]) {
         let region = Region::new(&guest.file, 0, GUEST, size, USER).expect("mapped");
         Memory::new(vec![Arc::new(region)], None)
     };
-    let (memory, others) = (map(), map());
+    let (memory, _fence) = Fence::around(size as usize, map);
+    let others = map();
     let number = usize::from(bytes.one_in(2));
     let [descriptors, available, used] = guest.queues[number].places().map(|at| at - GUEST + USER);
     let (event_idx, indirect) = (false, bytes.one_in(2));

@@ -1,10 +1,10 @@
-//! `ginnel-switch`: what a guest writes into its memory, and what a front end says.
+//! `ginnel-switch`: what a front end says, and what is to be cut.
 
 use crate::Bytes;
 use ginnel_ivshmem::doorbell::Ringer;
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options, USER};
 use ginnel_switch::poller::Poller;
-use ginnel_switch::ring::{Layout, Memory, Region, Ring, Slices};
+use ginnel_switch::ring::Slices;
 use ginnel_switch::vhost::message::Request;
 use ginnel_switch::vhost::{Connection, Device, Limits, Model};
 use ginnel_switch::wire::{HEADER, Offload, features};
@@ -23,89 +23,6 @@ pub(crate) fn address(bytes: &mut Bytes<'_>, end: u64) -> u64 {
         _ => 0,
     };
     bytes.value(near)
-}
-
-/// A queue whose descriptors, rings and indirect tables a guest writes as it likes, while the
-/// switch sends out of it and delivers into it. Whatever it says, the switch comes back, touches no
-/// other memory, and gives back no more than was there.
-///
-/// # Panics
-/// When no guest can be made, or a rule is broken.
-#[allow(clippy::too_many_lines, reason = "one scene: a guest, then one match of what it does")]
-pub fn ring(bytes: &[u8]) {
-    let mut bytes = Bytes::new(bytes);
-    let (socket, _other) = UnixStream::pair().expect("a pair");
-    let options = Options { size: SIZE, ..Options::default() };
-    let mut guest = FrontEnd::prepare(socket, options).expect("a guest");
-    let size = rustix::fs::fstat(&guest.file).map_or(0, |stat| stat.st_size) as u64;
-    let memory = match Region::new(&guest.file, 0, GUEST, size, USER) {
-        Ok(region) => Memory::new(vec![Arc::new(region)], None),
-        Err(error) => panic!("{error}"),
-    };
-    let number = usize::from(bytes.one_in(2));
-    let [descriptors, available, used] = guest.queues[number].places();
-    let user = |at: u64| at - GUEST + USER;
-    let layout = Layout {
-        size: SIZE,
-        descriptors: user(descriptors),
-        available: user(available),
-        used: user(used),
-        used_log: None,
-        base: 0,
-        event_idx: bytes.one_in(2),
-        indirect: !bytes.one_in(4),
-    };
-    let mut ring = Ring::new(&memory, layout).expect("it lies in memory");
-    if number == 0 {
-        guest.fill(0);
-    }
-    while !bytes.is_empty() {
-        let index = bytes.below(u64::from(SIZE)) as u16;
-        let at = address(&mut bytes, GUEST + size);
-        match bytes.byte() % 8 {
-            0 => guest.write(descriptors + 16 * u64::from(index), bytes.take(16)),
-            1 | 2 => {
-                let (len, flags) = (bytes.value(64) as u32, u16::from(bytes.byte() % 8));
-                guest.describe(number, index, at, len, flags, bytes.below(20) as u16);
-            }
-            3 => guest.offer(number, index),
-            4 => guest.write(available, bytes.take(4)),
-            5 => guest.write(available + 4 + 2 * u64::from(index), bytes.take(2)),
-            6 => guest.write(GUEST + size - 4096 + bytes.below(4096), bytes.take(64)),
-            _ => {
-                let entry = [&at.to_le_bytes()[..], bytes.take(8)].concat();
-                guest.write(GUEST + 16 * bytes.below(64), &entry);
-            }
-        }
-        if number == 1 {
-            let mut chain = Slices::new();
-            match ring.take(&memory, &mut chain) {
-                Ok(Some(head)) => {
-                    assert!(head < SIZE);
-                    let mut front = [0; 108];
-                    let (whole, got) = (chain.len(), chain.take_front(&mut front));
-                    assert_eq!(got + chain.len(), whole);
-                    if chain.len() < 1 << 17 {
-                        chain.append_to(&mut Vec::new());
-                    }
-                    ring.complete(&memory, head, 0);
-                }
-                Ok(None) => {}
-                Err(_) => return,
-            }
-        } else {
-            let front = vec![7; HEADER + bytes.below(5000) as usize];
-            let base = ring.base();
-            match ring.deliver(&memory, &front, &Slices::new(), HEADER, true) {
-                Ok(()) => assert!(ring.base().wrapping_sub(base) <= SIZE),
-                Err(_) => assert_eq!(ring.base(), base, "all or nothing"),
-            }
-        }
-        let _ = ring.publish(&memory);
-        if ring.arm().is_err() {
-            return;
-        }
-    }
 }
 
 /// Messages of a front end, mostly of the right shape, in any order.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+const LIMIT: Duration = Duration::from_secs(20);
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Somewhere for sockets, removed when this is dropped.
@@ -87,6 +88,7 @@ fn send(guest: &mut FrontEnd, header: Header, len: usize, said: u32) -> bool {
 )]
 pub fn packets(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
+    let honest = bytes.take(48);
     let place = Place::new();
     let mut config = Config::new(place.0.clone(), Vec::new());
     let device = |(cid, name): (u32, &&str)| VsockConfig::new(name, cid, place.0.join(name), 0);
@@ -148,41 +150,110 @@ pub fn packets(bytes: &[u8]) {
             }
         }
     }
-    bystanders(&place.0);
+    bystanders(&place.0, &mut Bytes::new(honest));
     drop((evil, programs, listeners, end));
     let hub = hub.join().expect("the hub goes on");
     assert!(hub.is_idle(), "something is left although all are gone");
 }
 
-/// Two guests connect, and one sends the other something.
-fn bystanders(place: &Path) {
-    let mut c = connect(place, "c").expect("a guest");
-    let mut d = connect(place, "d").expect("a guest");
-    let header = |from: u64, to: u64, op: Op| Header {
-        from: Address { cid: from, port: 9 },
-        to: Address { cid: to, port: 9 },
-        len: 0,
-        kind: STREAM,
-        op: op as u16,
-        flags: 0,
-        buf_alloc: 65536,
-        fwd_cnt: 0,
-    };
-    let next = |guest: &mut FrontEnd, op: Op| {
+/// Two that mind their own business, at port 9 of each.
+struct Pair {
+    /// Who sends, and who says how much of it that one may send.
+    ends: [FrontEnd; 2],
+    /// Bytes that were sent, and up to where they might be.
+    sent: u64,
+    edge: u64,
+}
+
+const CIDS: [u64; 2] = [5, 6];
+
+impl Pair {
+    fn say(&mut self, from: usize, op: Op, credit: (u32, u32), len: usize) {
+        let [from_at, to] = [from, 1 - from].map(|n| Address { cid: CIDS[n], port: 9 });
+        let (buf_alloc, fwd_cnt) = credit;
+        let (kind, op) = (STREAM, op as u16);
+        let header = Header { from: from_at, to, len: 0, kind, op, flags: 0, buf_alloc, fwd_cnt };
+        assert!(send(&mut self.ends[from], header, len, len as u32), "its queue is full");
+    }
+
+    /// The next packet of the connection that one of them gets: what it is, and its bytes.
+    fn hears(&mut self, at: usize, wanted: Op) -> usize {
         // What the others may have sent before.
         for _ in 0..1000 {
-            let whole = guest.wait_with(0, Duration::from_secs(20)).expect("a packet");
+            let whole = self.ends[at].wait_with(0, LIMIT).expect("a packet");
             let got = Header::parse(whole.first_chunk().expect("a header"));
             if got.to.port == 9 {
-                assert_eq!((got.op, got.len as usize), (op as u16, whole.len() - HEADER));
-                return;
+                let len = whole.len() - HEADER;
+                assert_eq!((got.op, got.len as usize), (wanted as u16, len), "{got:?}");
+                return len;
             }
         }
-    };
-    assert!(send(&mut c, header(5, 6, Op::Request), 0, 0));
-    next(&mut d, Op::Request);
-    assert!(send(&mut d, header(6, 5, Op::Response), 0, 0));
-    next(&mut c, Op::Response);
-    assert!(send(&mut c, header(5, 6, Op::Rw), 1000, 1000));
-    next(&mut d, Op::Rw);
+        panic!("nothing but what others have sent");
+    }
+
+    /// How much it may send, of what the other said: a promise that was made is not taken back.
+    fn promise(&mut self, (buf_alloc, fwd_cnt): (u32, u32)) {
+        self.edge = self.edge.max(u64::from(fwd_cnt) + u64::from(buf_alloc));
+    }
+
+    /// The second tells the first what it keeps, and has taken. False where it took more than it
+    /// got, and both have lost the connection.
+    fn announce(&mut self, bytes: &mut Bytes<'_>) -> bool {
+        let lies = bytes.one_in(16);
+        let taken = if lies { self.sent + 1 } else { bytes.below(self.sent + 1) };
+        let kept = [0, 1, 1000, 65536, u32::MAX >> 2][usize::from(bytes.byte() % 5)];
+        let credit = (kept, taken as u32);
+        self.say(1, Op::CreditUpdate, credit, 0);
+        if lies {
+            return false;
+        }
+        self.hears(0, Op::CreditUpdate);
+        self.promise(credit);
+        true
+    }
+
+    /// The first sends, up to what it may send or beyond. False where it was beyond, and both have
+    /// lost the connection.
+    fn send(&mut self, bytes: &mut Bytes<'_>) -> bool {
+        let left = self.edge - self.sent;
+        let len = match bytes.byte() % 4 {
+            0 => left,
+            1 => left + 1,
+            2 => left.saturating_sub(1),
+            _ => bytes.below(5000),
+        };
+        let len = len.min(60_000);
+        self.say(0, Op::Rw, (65536, 0), len as usize);
+        if len > left {
+            return false;
+        }
+        let mut got = self.hears(1, Op::Rw) as u64;
+        while got < len {
+            got += self.hears(1, Op::Rw) as u64;
+        }
+        assert_eq!(got, len);
+        self.sent += len;
+        true
+    }
+}
+
+/// Two guests connect, and one sends the other as much as that has room for. What is more is given
+/// to nobody, and ends the connection, as does a lie about what was taken.
+fn bystanders(place: &Path, bytes: &mut Bytes<'_>) {
+    let ends = ["c", "d"].map(|name| connect(place, name).expect("a guest"));
+    let mut pair = Pair { ends, sent: 0, edge: 0 };
+    pair.say(0, Op::Request, (65536, 0), 0);
+    pair.hears(1, Op::Request);
+    let kept = [65536, 0, 1, 1000][usize::from(bytes.byte() % 4)];
+    pair.say(1, Op::Response, (kept, 0), 0);
+    pair.promise((kept, 0));
+    pair.hears(0, Op::Response);
+    while !bytes.is_empty() {
+        let goes_on = if bytes.one_in(2) { pair.announce(bytes) } else { pair.send(bytes) };
+        if !goes_on {
+            pair.hears(0, Op::Rst);
+            pair.hears(1, Op::Rst);
+            return;
+        }
+    }
 }

@@ -44,6 +44,8 @@ targets! {
     switch_handshakes: "switch-handshakes",
     switch_lent: "switch-lent",
     switch_vsock: "switch-vsock",
+    switch_table: "switch-table",
+    switch_opened: "switch-opened",
     cache_session: "cache-session",
     cache_reader: "cache-reader",
     fabric: "fabric",

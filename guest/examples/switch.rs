@@ -8,13 +8,14 @@
 
 use anyhow::{Context, Result, ensure};
 use ginnel_guest::bridge::Bridge;
+use ginnel_guest::child::Killed;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{Guest, Spec, acceleration};
 use ginnel_guest::qemu::Qemu;
 use ginnel_guest::switch::VhostSwitch;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -124,32 +125,19 @@ fn writes(guests: &[Guest], count: usize, way: &str) -> Result<()> {
     Ok(())
 }
 
-/// vhost-device-vsock with a socket for each guest, ended when it is dropped.
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Starts vhost-device-vsock with a socket for each guest. None where the host does not have it.
+fn other(directory: &Path) -> Result<Option<Killed>> {
+    let program = std::env::var_os("VHOST_DEVICE_VSOCK").unwrap_or("vhost-device-vsock".into());
+    let mut command = Command::new(program);
+    for (name, cid) in [("one", 3), ("two", 4)] {
+        let [front, host] = ["front", "host"].map(|kind| directory.join(format!("{name}.{kind}")));
+        let (front, host) = (front.display(), host.display());
+        command.args(["--vm", &format!("guest-cid={cid},uds-path={host},socket={front}")]);
     }
-}
-
-impl Other {
-    /// None where the host does not have it.
-    fn start(directory: &Path) -> Result<Option<Self>> {
-        let program = std::env::var_os("VHOST_DEVICE_VSOCK").unwrap_or("vhost-device-vsock".into());
-        let mut command = Command::new(program);
-        for (name, cid) in [("one", 3), ("two", 4)] {
-            let [front, host] =
-                ["front", "host"].map(|kind| directory.join(format!("{name}.{kind}")));
-            let (front, host) = (front.display(), host.display());
-            command.args(["--vm", &format!("guest-cid={cid},uds-path={host},socket={front}")]);
-        }
-        match ginnel_guest::spawn(command) {
-            Ok(child) => Ok(Some(Self(child))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    match Killed::spawn(command) {
+        Ok(child) => Ok(Some(child)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -212,7 +200,7 @@ fn main() -> Result<()> {
     networks(&guests, count)?;
     writes(&guests, count, "switch")?;
     drop(guests);
-    let Some(_other) = Other::start(directory)? else {
+    let Some(_other) = other(directory)? else {
         eprintln!("vhost-device-vsock: not measured (cargo install vhost-device-vsock)");
         return Ok(());
     };

@@ -1,6 +1,7 @@
 //! `ginneld` in a directory of its own.
 
-use crate::{built, call, spawn};
+use crate::child::spawn;
+use crate::{built, call};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -1,9 +1,10 @@
 //! The host as one more machine in the guests' network: a network namespace with one interface,
 //! which is plugged into their switch. Programs are started in it.
 
+use crate::child::spawn;
 use crate::namespace::Namespace;
 use crate::network::Switch;
-use crate::{built, call, spawn};
+use crate::{built, call};
 use anyhow::{Result, bail, ensure};
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;

@@ -16,6 +16,7 @@
 //! | [`host`] | the host in that network: a namespace of its own, in which programs are started |
 //! | [`switch`] | `ginnel-switch`, and guests at its ports |
 //! | [`daemon`] | `ginneld`, in a directory of its own |
+//! | [`child`] | processes of the host that end with whoever started them |
 //!
 //! ```no_run
 //! use ginnel_guest::{kernel::Kernel, machine::{Guest, Spec}};
@@ -30,6 +31,7 @@
 
 pub mod agent;
 pub mod bridge;
+pub mod child;
 pub mod daemon;
 pub mod host;
 pub mod initramfs;
@@ -42,11 +44,9 @@ pub mod qemu;
 pub mod switch;
 
 use anyhow::{Context, Result, ensure};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long a guest may take to boot, and what is asked of it to come about: long enough for
@@ -139,38 +139,4 @@ pub(crate) fn call(command: &mut Command) -> Result<String> {
         text(&output.stderr)
     );
     Ok(text(&output.stdout))
-}
-
-/// Starts a process that the kernel kills if this one dies without having done so. The signal comes
-/// when the *thread* that started it ends: so one thread starts all of them, and never ends.
-///
-/// # Errors
-/// Where it cannot be started.
-pub fn spawn(mut command: Command) -> std::io::Result<Child> {
-    type Order = (Command, Sender<std::io::Result<Child>>);
-    static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
-    // SAFETY: between fork and exec one system call is made, which is async-signal-safe.
-    unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        });
-    }
-    let starter = STARTER.get_or_init(|| {
-        let (sender, orders) = channel::<Order>();
-        std::thread::spawn(move || {
-            for (mut command, started) in orders {
-                let _ = started.send(command.spawn());
-            }
-        });
-        Mutex::new(sender)
-    });
-    let (sender, started) = channel();
-    let gone = |_| std::io::Error::other("the starting thread is gone");
-    starter
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .send((command, sender))
-        .map_err(|_| gone(()))?;
-    started.recv().map_err(|_| gone(()))?
 }

@@ -4,11 +4,12 @@
 mod command;
 mod qmp;
 
+use crate::PATIENCE;
 use crate::agent::{Agent, Output, Pending};
+use crate::child::spawn;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::qemu::Qemu;
-use crate::{PATIENCE, spawn};
 use anyhow::{Context, Result, bail};
 use command::{Files, qemu_command};
 use serde_json::{Value, json};

@@ -1,8 +1,9 @@
 //! The QEMU that runs the guests: the host's own, or the newer one of Debian's backports, unpacked
 //! into `target/guest` and never installed. Whether KVM works with it.
 
+use crate::child::spawn;
 use crate::kernel::Kernel;
-use crate::{package, spawn, target_dir};
+use crate::{package, target_dir};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! `ginnel-switch` in a directory of its own: guests with stock virtio-net at its ports.
 
+use crate::child::spawn;
 use crate::machine::Spec;
 use crate::qemu::Qemu;
-use crate::{built, call, spawn};
+use crate::{built, call};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -5,27 +5,18 @@
 //! emulation, and what came out is left there (scripts/record-bench.sh).
 
 use crate::common::{Lab, PATIENCE};
+use ginnel_guest::child::Killed;
 use ginnel_guest::machine;
 use std::time::Duration;
 
-/// Ended with its test.
-struct Told(std::process::Child);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Has the host tell the second guest what it spends for both.
-fn tell_host_cpu(lab: &Lab) -> Told {
+fn tell_host_cpu(lab: &Lab) -> Killed {
     let daemon = lab.daemon.pid().expect("it runs");
     let processes = lab.guests.iter().map(|guest| guest.pid()).chain([daemon]);
     let mut command =
         std::process::Command::new(ginnel_guest::built("ginnel-bench").expect("built"));
     command.arg("host").arg(lab.host_cpu_socket(1)).args(processes.map(|pid| pid.to_string()));
-    Told(ginnel_guest::spawn(command).expect("it starts"))
+    Killed::spawn(command).expect("it starts")
 }
 
 #[test]

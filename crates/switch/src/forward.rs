@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What one port may cost in one turn: a few large segments, or some dozen small frames.
 const BUDGET: usize = 128 << 10;
-/// What a frame costs beside its bytes, and each piece that it is in.
+/// What a frame costs beside its bytes, and each descriptor that it is in.
 const PER_FRAME: usize = 1024;
 const PER_PIECE: usize = 64;
 /// A frame on its way.
@@ -111,7 +111,7 @@ impl Switch {
             match ring.take(&memory, &mut chain) {
                 Ok(Some(head)) => {
                     frames += 1;
-                    cost += PER_FRAME + chain.count() * PER_PIECE;
+                    cost += PER_FRAME + chain.descriptors() * PER_PIECE;
                     let lender = lends.as_ref().map(|(device, desk)| {
                         let ticket =
                             Ticket { port: port.index, queue: number, number: ring.number() };
@@ -161,7 +161,7 @@ impl Switch {
             let idle = frames == 0 && !waits && !self.busy;
             // With nothing more to be done, is it to be looked at further?
             let done = idle && queue.is_tired(self.clock.now);
-            Ok(done && !ring.arm()?)
+            Ok(done && !ring.arm(memory)?)
         });
         match result {
             Ok(sleeps) => {
@@ -257,11 +257,8 @@ impl Switch {
                 port.counters.drop_sent(Reason::SamePort);
                 len
             }
-            Some(to) => {
-                self.deliver(to, port.index, queue, &mut frame);
-                len
-            }
-            None => self.flood(port, queue, &mut frame) * (len + PER_FRAME),
+            Some(to) => len + self.deliver(to, port.index, queue, &mut frame),
+            None => self.flood(port, queue, &mut frame, len + PER_FRAME),
         }
     }
 
@@ -336,28 +333,43 @@ impl Switch {
         Some(found)
     }
 
-    /// Gives a frame to every other port of the segment, and to every host. Returns to how many.
-    fn flood(&mut self, port: &mut Port, queue: u16, frame: &mut Frame<'_, '_>) -> usize {
+    /// Gives a frame to every other port of the segment, and to every host, each of which costs so
+    /// much. Returns what all of it costs.
+    fn flood(
+        &mut self,
+        port: &mut Port,
+        queue: u16,
+        frame: &mut Frame<'_, '_>,
+        each: usize,
+    ) -> usize {
         if let Some(bucket) = &mut port.broadcasts
             && bucket.take(1, self.clock.now).is_err()
         {
             port.counters.drop_sent(Reason::BroadcastRate);
-            return 1;
+            return each;
         }
         port.counters.flooded += 1;
         // The sender itself is not there while its frames are moved.
-        let given = self.flood_ports(port.index, queue, frame) + self.flood_hosts(frame);
-        if given == 0 {
+        let ports = self.flood_ports(port.index, queue, frame, each);
+        let cost = ports + self.flood_hosts(frame) * each;
+        if cost == 0 {
             port.counters.drop_sent(Reason::NobodyThere);
         }
-        given.max(1)
+        cost.max(each)
     }
 
-    /// Gives a frame to every port of its segment that is there. Returns to how many.
-    fn flood_ports(&mut self, from: u32, queue: u16, frame: &mut Frame<'_, '_>) -> usize {
+    /// Gives a frame to every port of its segment that is there, each of which costs so much.
+    /// Returns what all of it costs.
+    fn flood_ports(
+        &mut self,
+        from: u32,
+        queue: u16,
+        frame: &mut Frame<'_, '_>,
+        each: usize,
+    ) -> usize {
         let unicast = frame.front.get(HEADER).is_some_and(|byte| byte & 1 == 0);
         let members = self.segments.get(&frame.key).map_or(0, Vec::len);
-        let mut given = 0;
+        let mut cost = 0;
         for place in 0..members {
             let Some(&to) = self.segments.get(&frame.key).and_then(|all| all.get(place)) else {
                 break;
@@ -367,11 +379,10 @@ impl Switch {
                 to.is_up() && (!unicast || to.config.filter.macs.is_empty())
             };
             if self.port(to).is_some_and(wants) {
-                self.deliver(to, from, queue, frame);
-                given += 1;
+                cost += each + self.deliver(to, from, queue, frame);
             }
         }
-        given
+        cost
     }
 }
 

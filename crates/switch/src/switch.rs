@@ -153,6 +153,7 @@ impl Switch {
             return;
         };
         port.renew_receives();
+        self.fdb.set_inhabited(index, port.is_up());
         if let Some(device) = port.device() {
             let senders = device.queues.iter().enumerate().skip(1).step_by(2);
             let awake = senders.filter(|(_, queue)| queue.awake && queue.ring.is_some());

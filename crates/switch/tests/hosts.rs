@@ -306,3 +306,35 @@ fn hosts_that_cannot_be_are_refused_by_the_command_line() {
         assert!(code == Some(2) && said.contains(words), "{arguments:?}: {said}");
     }
 }
+
+/// A port of each host has the machine's address, as it may come to any of them.
+#[test]
+fn an_address_that_is_a_ports_own_moves_with_its_machine() {
+    let Some(net) = Net::new() else { return };
+    let ports = "[port.vm]\nmac = \"52:54:00:00:00:07\"\n[port.a]\n[port.evil]\n";
+    let labs = net.hosts(&[ports; 2], None);
+    know(&labs);
+    let [mut a, mut b] = guests(&labs, [Options::default(); 2]);
+    let mut evil = labs[0].guest("evil", Options::default());
+    // To and fro: each time it says once that it is there, as a machine does that was moved.
+    for home in [0, 1, 0] {
+        let mut vm = labs[home].guest("vm", Options::default());
+        assert!(vm.send(1, &frame(ALL, mac(7), 50, 1)));
+        for other in [&mut a, &mut b, &mut evil] {
+            assert_eq!(next(other), Some(frame(ALL, mac(7), 50, 1)));
+        }
+        for (other, n) in [(&mut a, 1), (&mut b, 2)] {
+            talk((&mut vm, 7), (other, n));
+        }
+        // What it said to all.
+        for other in [&mut a, &mut b, &mut evil] {
+            while other.wait(0, Duration::from_millis(50)).is_some() {}
+        }
+        // Nobody else has it, wherever that machine is.
+        assert!(evil.send(1, &frame(mac(1), mac(7), 50, 2)));
+        quiet(&mut a);
+        assert!(a.send(1, &frame(mac(7), mac(1), 50, 3)));
+        assert_eq!(next(&mut vm), Some(frame(mac(7), mac(1), 50, 3)));
+        quiet(&mut evil);
+    }
+}

@@ -2,10 +2,11 @@
 
 use crate::common::{Lab, PATIENCE, alone};
 use crate::vsock::{Guest, connect, connect_from};
-use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
+use ginnel_switch::front_end::{BUFFER, FrontEnd, GUEST, Options};
 use ginnel_switch::vhost::message::Request;
 use ginnel_switch::vsock::packet::{HEADER, HOST, Header, Op};
 use ginnel_switch::wire::features;
+use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{Ordering, fence};
@@ -174,4 +175,121 @@ fn what_is_sent_while_queues_are_stopped_waits() {
         b.send(Header { fwd_cnt: taken, ..b.header(80, (3, 1000), Op::Rw) }, b"back");
         assert_eq!(a.data((4, 80), 1000, 4), b"back");
     }
+}
+
+/// A machine that receives as Linux does: its answers wait outside the queue, as many as the queue
+/// has entries, and while so many wait it takes nothing; what it has taken it makes available again
+/// once half of its buffers are gone (`virtio_transport_rx_work`).
+struct Lazy {
+    front: FrontEnd,
+    cid: u64,
+    answers: VecDeque<Header>,
+    taken: Vec<u16>,
+    /// So many of them may wait.
+    room: usize,
+    /// None is sent yet.
+    asleep: bool,
+}
+
+impl Lazy {
+    fn new(lab: &Lab, name: &str, cid: u64) -> Self {
+        let Guest { front, .. } =
+            Guest::with(lab.directory.path(), name, cid, Options { size: 128, ..Options::vsock() });
+        Self { front, cid, answers: VecDeque::new(), taken: Vec::new(), room: 128, asleep: false }
+    }
+
+    /// Takes a packet and answers it, if it may. It did?
+    fn step(&mut self) -> bool {
+        let size = usize::from(self.front.queues[0].size());
+        let sends = |this: &mut Self| match this.answers.front().map(Header::bytes) {
+            Some(bytes) => this.front.send_with(1, &bytes, &[]),
+            None => false,
+        };
+        while !self.asleep && sends(self) {
+            self.answers.pop_front();
+        }
+        let next = if self.answers.len() < self.room { self.front.used(0) } else { None };
+        if let Some((head, _)) = next {
+            let at = self.front.queues[0].base + (64 << 10) + BUFFER * u64::from(head);
+            let header = Header::parse(&self.front.read(at));
+            if header.op == Op::Request as u16 {
+                let (from, to, op) = (header.to, header.from, Op::Response as u16);
+                self.answers.push_back(Header { from, to, op, ..header });
+            }
+            self.taken.push(head);
+        }
+        if self.taken.len() > size / 2 {
+            for head in std::mem::take(&mut self.taken) {
+                self.front.offer(0, head);
+            }
+        }
+        next.is_some()
+    }
+
+    /// Takes so many.
+    fn take(&mut self, count: usize) {
+        let until = Instant::now() + PATIENCE;
+        for _ in 0..count {
+            while !self.step() {
+                assert!(Instant::now() < until, "it is given nothing");
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Two that each wait for the other to take something first would wait for ever.
+#[test]
+fn a_machine_whose_answers_wait_is_heard_whatever_waits_for_it() {
+    let (lab, _) = machines(3);
+    let (mut a, mut c) = (Guest::new(&lab, "a", 3), Guest::new(&lab, "c", 5));
+    let mut b = Lazy::new(&lab, "b", 4);
+    let ports = 1000..1640;
+    for port in ports.clone() {
+        a.say(port, (4, 80), Op::Request);
+    }
+    // It has answered two queues full of requests, one of which is just being sent …
+    (b.asleep, b.room) = (true, 256);
+    b.take(256);
+    // … when all are given up.
+    for port in ports {
+        a.say(port, (4, 80), Op::Rst);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    (b.asleep, b.room) = (false, 128);
+    c.say(7, (4, 80), Op::Request);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        b.step();
+        if let Some((header, _)) = c.take(Duration::ZERO) {
+            assert_eq!((header.op, header.from.cid), (Op::Response as u16, b.cid));
+            return;
+        }
+        assert!(Instant::now() < until, "it is stuck: {} answers wait", b.answers.len());
+    }
+}
+
+#[test]
+fn a_flood_of_connections_leaves_room_for_others() {
+    let (lab, names) = machines(8);
+    let mut guests: Vec<Guest> =
+        names.iter().zip(3..).map(|(name, cid)| Guest::new(&lab, name, cid)).collect();
+    let (mut good, mut b) = (guests.remove(0), guests.remove(0));
+    // It takes nothing for a while, and all of them want all that there is of it.
+    for evil in &mut guests {
+        for port in 0..1500 {
+            evil.say(port, (b.cid, 80), Op::Request);
+        }
+    }
+    good.say(7, (b.cid, 80), Op::Request);
+    assert_eq!(good.take(Duration::from_millis(200)), None, "it is turned away");
+    let wanted = loop {
+        let (header, _) = b.take(PATIENCE).expect("a packet");
+        if header.from.cid == good.cid {
+            break header;
+        }
+    };
+    assert_eq!((wanted.op, wanted.from.port), (Op::Request as u16, 7));
+    b.say(80, (good.cid, 7), Op::Response);
+    good.hears((b.cid, 80), 7, Op::Response);
 }

@@ -5,11 +5,12 @@
 use crate::record::{OWN, Sample};
 use anyhow::{Context, Result, ensure};
 use ginnel_guest::bridge::Bridge;
+use ginnel_guest::child::Killed;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{Guest, Spec, acceleration};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -49,21 +50,11 @@ const ROUTES: [(&str, End, End); 3] = [
     ("machine to machine", End::One, End::Two),
 ];
 
-/// A process of the host that ends with this.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Lab {
     guests: Vec<Guest>,
     bridge: Bridge,
     daemon: Daemon,
-    virtiofs: Option<Ended>,
+    virtiofs: Option<Killed>,
     directory: tempfile::TempDir,
     ssh: bool,
 }
@@ -78,7 +69,7 @@ fn make(sizes: Sizes) -> String {
 }
 
 /// Starts virtiofsd, if it is there, for a directory: QEMU's options for its device.
-fn share(directory: &Path, what: &Path, memory: u32) -> Result<Option<(Ended, Vec<String>)>> {
+fn share(directory: &Path, what: &Path, memory: u32) -> Result<Option<(Killed, Vec<String>)>> {
     let Some(program) = VIRTIOFSD.iter().find(|path| Path::new(path).exists()) else {
         return Ok(None);
     };
@@ -87,7 +78,8 @@ fn share(directory: &Path, what: &Path, memory: u32) -> Result<Option<(Ended, Ve
     command.arg(format!("--socket-path={}", socket.display()));
     command.args(["-o", &format!("source={}", what.display())]).stdin(Stdio::null());
     let log = std::fs::File::create(directory.join("virtiofsd.log"))?;
-    let child = Ended(command.stderr(log).spawn().context("virtiofsd")?);
+    command.stderr(log);
+    let child = Killed::spawn(command).context("virtiofsd")?;
     let options = [
         "-object".to_owned(),
         format!("memory-backend-memfd,id=ram,size={memory}M,share=on"),

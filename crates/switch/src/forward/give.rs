@@ -1,6 +1,6 @@
 //! Giving frames to ports, and telling their guests.
 
-use super::Frame;
+use super::{Frame, PER_FRAME};
 use crate::counters::Reason;
 use crate::log;
 use crate::offload;
@@ -15,15 +15,23 @@ use ginnel_ivshmem::doorbell::Ringer;
 use std::sync::Arc;
 
 impl Switch {
-    /// Gives a frame to one port, or to a host.
+    /// Gives a frame to one port, or to a host. Returns what it costs beside itself: where it is
+    /// cut, each further segment costs what a frame does.
     #[inline]
-    pub(super) fn deliver(&mut self, index: u32, from: u32, queue: u16, frame: &mut Frame<'_, '_>) {
+    pub(super) fn deliver(
+        &mut self,
+        index: u32,
+        from: u32,
+        queue: u16,
+        frame: &mut Frame<'_, '_>,
+    ) -> usize {
         if let Some(place) = crate::hosts::place(index) {
             let Frame { key, lender, .. } = *frame;
-            return self.hosts.give(place, key, frame.front, frame.rest, lender);
+            self.hosts.give(place, key, frame.front, frame.rest, lender);
+            return 0;
         }
         let Self { ports, scratch, tracer, touched, ringer, .. } = self;
-        let Some(to) = ports.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        let Some(to) = ports.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
         if to.traced {
             tracer.note(index, false, frame.front, frame.rest);
         }
@@ -31,18 +39,22 @@ impl Switch {
             Link::Tap(_) => Tap::AGREED,
             Link::Guest(seat) => match seat.device() {
                 Some(device) => device.features(),
-                None => return to.counters.drop_received(Reason::ReceiverAbsent),
+                None => {
+                    to.counters.drop_received(Reason::ReceiverAbsent);
+                    return 0;
+                }
             },
         };
         if matches!(to.link, Link::Guest(_)) && frame.offload.suits(agreed) {
             let sender = u32::from(queue / 2).wrapping_add(from);
-            return give(to, sender, frame.front, frame.rest, touched, ringer);
+            give(to, sender, frame.front, frame.rest, touched, ringer);
+            return 0;
         }
         let Scratch { frame: copy, segment, whole, .. } = scratch;
         copy.clear();
         copy.extend_from_slice(frame.front.get(HEADER..).unwrap_or_default());
         frame.rest.append_to(copy);
-        let mut count = 0;
+        let mut count = 0usize;
         let offload = frame.offload;
         let cut = offload::adapt(copy, offload, agreed, segment, |bytes, offload| {
             whole.clear();
@@ -55,6 +67,7 @@ impl Switch {
             Ok(()) => to.counters.cut += u64::from(count > 1),
             Err(offload::NotTcp) => to.counters.drop_received(Reason::NotTcp),
         }
+        count.saturating_sub(1) * PER_FRAME
     }
 
     /// Tells those guests of their frames to which some were given, and sends hosts theirs.

@@ -124,19 +124,16 @@ impl Switch {
         let (rest, lender) = (&Slices::new(), None);
         let mut frame = Frame { key, front, rest, offload, lender };
         match to {
-            Some(to) => {
-                self.deliver(to, index, queue, &mut frame);
-                len
-            }
+            Some(to) => len + self.deliver(to, index, queue, &mut frame),
             None => {
-                let given = self.flood_ports(index, queue, &mut frame);
+                let cost = self.flood_ports(index, queue, &mut frame, len + PER_FRAME);
                 if let Some(host) = self.hosts.all.get_mut(place) {
                     host.counters.flooded += 1;
-                    if given == 0 {
+                    if cost == 0 {
                         host.counters.drop_sent(Reason::NobodyThere);
                     }
                 }
-                given.max(1) * (len + PER_FRAME)
+                cost.max(len + PER_FRAME)
             }
         }
     }

@@ -102,8 +102,10 @@ impl Slice<'_> {
 #[derive(Debug, Default)]
 pub struct Slices<'m> {
     pieces: SmallVec<[Slice<'m>; 8]>,
-    /// Bytes of the first piece that were taken already.
+    /// Bytes of all.
     len: usize,
+    /// Descriptors that they come from.
+    pub(super) walked: usize,
 }
 
 impl<'m> Slices<'m> {
@@ -117,7 +119,7 @@ impl<'m> Slices<'m> {
     #[inline]
     pub fn clear(&mut self) {
         self.pieces.clear();
-        self.len = 0;
+        (self.len, self.walked) = (0, 0);
     }
 
     /// Appends one.
@@ -141,10 +143,12 @@ impl<'m> Slices<'m> {
         self.len == 0
     }
 
-    /// How many pieces.
+    /// Of how many descriptors the chain is that was [taken](super::Ring::take), empty ones among
+    /// them: each of them takes its time.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.pieces.len()
+    #[inline]
+    pub fn descriptors(&self) -> usize {
+        self.walked
     }
 
     /// Copies the first bytes out, and takes them off: as many as both have.

@@ -45,13 +45,8 @@ impl Ring {
     ///
     /// # Errors
     /// [`Broken::AvailableIndex`].
-    pub fn arm(&mut self) -> Result<bool, Broken> {
-        if self.layout.event_idx {
-            self.set_event(self.next);
-        } else {
-            // SAFETY: the used ring's flags.
-            unsafe { self.used.u16(0) }.store(0, Ordering::Relaxed);
-        }
+    pub fn arm(&mut self, memory: &Memory) -> Result<bool, Broken> {
+        self.ask(memory, self.next, 0);
         // Pairs with the driver's fence between publishing and looking whether to kick.
         fence(Ordering::SeqCst);
         Ok(self.waiting_now()? > 0)
@@ -59,18 +54,22 @@ impl Ring {
 
     /// Asks the guest not to kick: by a flag, or, with an event index, by one that it has passed
     /// (it then kicks once in 65536 entries).
-    pub fn mute(&self) {
-        if self.layout.event_idx {
-            self.set_event(self.next.wrapping_sub(1));
-        } else {
-            // SAFETY: the used ring's flags.
-            unsafe { self.used.u16(0) }.store(NO_NOTIFY.to_le(), Ordering::Relaxed);
-        }
+    pub fn mute(&self, memory: &Memory) {
+        self.ask(memory, self.next.wrapping_sub(1), NO_NOTIFY);
     }
 
-    fn set_event(&self, at: u16) {
-        let offset = 4 + 8 * usize::from(self.layout.size);
-        // SAFETY: `avail_event`, the word behind the used ring, which the part holds.
-        unsafe { self.used.u16(offset) }.store(at.to_le(), Ordering::Relaxed);
+    /// Tells the guest when to kick: at an entry, where that was agreed on, or by flags.
+    fn ask(&self, memory: &Memory, entry: u16, flags: u16) {
+        let (offset, what) = if self.layout.event_idx {
+            (4 + 8 * usize::from(self.layout.size), entry)
+        } else {
+            (0, flags)
+        };
+        // SAFETY: `avail_event`, the word behind the used ring, or the used ring's flags: the part
+        // holds both.
+        unsafe { self.used.u16(offset) }.store(what.to_le(), Ordering::Relaxed);
+        if let Some(guest) = self.layout.used_log {
+            memory.mark(guest.saturating_add(offset as u64), 2);
+        }
     }
 }

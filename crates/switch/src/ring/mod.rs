@@ -18,7 +18,8 @@
 //!    the place of the whole mapping and notes that it did ([`Mapping::is_cut`]). What is read
 //!    from then on is wrong, which rules 2 to 4 bear, and its port is closed.
 //! 7. **What the switch wrote is marked in the dirty log**, after it was written and before the
-//!    guest is told of it, while a log is set: a machine that is moved loses none of it.
+//!    guest is told of it, while a log is set: a machine that is moved loses none of it. That is
+//!    so of each word of the used ring, when to be kicked among them.
 //! 8. **What is read later is held** ([`Held`]): memory that another host is sent in place stays
 //!    mapped by reference count until the send is over, whatever becomes of the guest. Its chain
 //!    goes back to the guest only then, and in its turn (`order.rs`).

@@ -95,9 +95,9 @@ impl Ring {
 
     /// Goes on where another one of the same queue stood, which lay elsewhere: with its chains that
     /// are lent, and those that were settled since: they go back with the next that are published.
-    pub fn go_on_from(&mut self, before: Ring) {
+    pub fn go_on_from(&mut self, memory: &Memory, before: Ring) {
         self.follow(before.next);
         self.order = before.order;
-        self.mute();
+        self.mute(memory);
     }
 }

@@ -70,7 +70,7 @@ impl Ring {
             order: Order::new(),
             ahead: Ahead::default(),
         };
-        ring.mute();
+        ring.mute(memory);
         Ok(ring)
     }
 
@@ -198,7 +198,7 @@ impl Ring {
         }
         self.fetch_ahead(memory);
         let head = self.head(self.next)?;
-        self.walk(memory, head, 0, to)?;
+        to.walked = self.walk(memory, head, 0, to)?;
         self.next = self.next.wrapping_add(1);
         Ok(Some(head))
     }

@@ -153,6 +153,7 @@ impl Switch {
             for &mac in &port.config.filter.macs {
                 self.fdb.fix(port.config.key, mac, port.index);
             }
+            self.fdb.set_inhabited(port.index, port.is_up());
         }
     }
 }

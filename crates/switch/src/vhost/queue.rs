@@ -93,7 +93,7 @@ impl Queue {
         match Ring::new(memory, layout) {
             Ok(mut ring) => {
                 if let Some(before) = before {
-                    ring.go_on_from(before);
+                    ring.go_on_from(memory, before);
                 }
                 (self.ring, self.broken, self.awake) = (Some(ring), None, true);
             }

@@ -14,7 +14,7 @@ pub const WINDOW: u32 = 256 << 10;
 const MOST: u32 = 1 << 30;
 
 /// Where an end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum At {
     /// In a machine, by its place in the hub.
     Machine(u32),

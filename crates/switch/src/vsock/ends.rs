@@ -1,14 +1,29 @@
 //! How connections begin and end: who knows of them, and who is told.
 
 use super::connection::{At, Connection, End, State};
-use super::hub::Hub;
+use super::hub::{Hub, MAX_BEGUN};
 use super::machine::{Shown, key};
 use super::packet::Op;
 use crate::ring::Slices;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 
+/// Connections that one machine began and of which somebody is still to be told, of which it has at
+/// most a part of what is free with one other: so those that take nothing leave some for those that
+/// do, as with [bytes that wait](super::give). For the first it is as many as may be open.
+const MOST_KEPT: usize = 5 * MAX_BEGUN;
+const PART_OF_FREE: usize = 4;
 /// A connection that nobody has answered for so long makes room for another, seconds.
 const UNANSWERED: u32 = 10;
+
+/// Among whose connections one with these ends is kept.
+fn kept_by(ends: &[End; 2]) -> Option<(u32, At)> {
+    match [ends[0].at, ends[1].at] {
+        [At::Machine(from), to] => Some((from, to)),
+        [At::Host, At::Machine(to)] => Some((to, At::Host)),
+        [At::Host, At::Host] => None,
+    }
+}
 
 impl Hub {
     /// Notes a connection: its number.
@@ -28,9 +43,49 @@ impl Hub {
             machine.began += usize::from(place == 0);
             Shown::add(&machine.shown.connections, 1);
         }
+        if let Some(pair) = kept_by(&ends) {
+            *self.kept.entry(pair).or_default() += 1;
+            if let (from, At::Machine(_)) = pair
+                && let Some(machine) = self.machine(from)
+            {
+                machine.kept += 1;
+            }
+        }
         let began = self.clock.seconds;
         let (state, stream) = (State::Asked, None);
         self.connections.insert(id, Connection { ends, state, began, stream });
+    }
+
+    /// May a machine begin another connection with this one?
+    pub(super) fn may_keep(&self, from: u32, to: u32) -> bool {
+        let all = self.machines.get(from as usize).map_or(MOST_KEPT, |one| one.kept);
+        let own = self.kept.get(&(from, At::Machine(to))).copied().unwrap_or_default();
+        own < MOST_KEPT.saturating_sub(all) / PART_OF_FREE
+    }
+
+    /// Forgets a connection that is over and of which nobody is to be told anything more.
+    pub(super) fn tidy(&mut self, id: u64) {
+        let is_done = |one: &Connection| {
+            let told = one.ends.iter().all(|end| end.waiting.is_empty() || end.at == At::Host);
+            one.state == State::Over && told
+        };
+        if !self.connections.get(&id).is_some_and(is_done) {
+            return;
+        }
+        let Some(pair) = self.connections.remove(&id).and_then(|one| kept_by(&one.ends)) else {
+            return;
+        };
+        if let Entry::Occupied(mut count) = self.kept.entry(pair) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        if let (from, At::Machine(_)) = pair
+            && let Some(machine) = self.machine(from)
+        {
+            machine.kept -= 1;
+        }
     }
 
     pub(super) fn number(&mut self) -> u64 {

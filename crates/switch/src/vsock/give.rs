@@ -1,7 +1,7 @@
 //! Giving packets to machines: straight out of the sender's memory while the receiver takes them,
 //! and else when it does.
 
-use super::connection::{At, Connection, State};
+use super::connection::At;
 use super::hub::Hub;
 use super::machine::{RECEIVES, Shown};
 use super::packet::{HEADER, Header, Op};
@@ -112,7 +112,7 @@ impl Hub {
                 if placed && rest.is_empty() {
                     return Ok(true);
                 }
-                if !placed && !ring.arm()? {
+                if !placed && !ring.arm(memory)? {
                     return Ok(false);
                 }
             }
@@ -146,7 +146,7 @@ impl Hub {
                     left -= 1;
                     if place(ring, memory, header, &mut VecDeque::new(), &mut Slices::new())? {
                         machine.replies.pop_front();
-                    } else if !ring.arm()? {
+                    } else if !ring.arm(memory)? {
                         return Ok(false);
                     }
                     continue;
@@ -157,7 +157,7 @@ impl Hub {
                         machine.queue.pop_front();
                     }
                     served.push(id);
-                } else if left > 0 && !ring.arm()? {
+                } else if left > 0 && !ring.arm(memory)? {
                     return Ok(false);
                 }
             }
@@ -239,17 +239,6 @@ impl Hub {
             {
                 machine.queue.retain(|&one| one != id);
             }
-        }
-    }
-
-    /// Forgets a connection that is over and of which nobody is to be told anything more.
-    pub(super) fn tidy(&mut self, id: u64) {
-        let is_done = |one: &Connection| {
-            let told = one.ends.iter().all(|end| end.waiting.is_empty() || end.at == At::Host);
-            one.state == State::Over && told
-        };
-        if self.connections.get(&id).is_some_and(is_done) {
-            self.connections.remove(&id);
         }
     }
 

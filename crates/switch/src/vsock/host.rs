@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// Programs of one machine that have not said yet what they want; the next one takes the place of
 /// the one that waits longest.
 const MAX_GREETINGS: usize = 64;
-/// Connections of one machine with programs of the host: each takes a descriptor.
+/// Connections of one machine with programs of the host: each takes a descriptor. One that is over
+/// counts until the machine is told.
 const MAX_STREAMS: usize = 256;
 /// Sockets that wait to be closed before more are let in.
 const MAX_UNCLOSED: usize = 64;
@@ -118,7 +119,7 @@ impl Hub {
         if machine.closer.waiting() > MAX_UNCLOSED {
             return false;
         }
-        machine.connections.keys().filter(|(_, cid, _)| *cid == HOST).count() < MAX_STREAMS
+        self.kept.get(&(index, At::Host)).is_none_or(|&count| count < MAX_STREAMS)
     }
 
     /// A program connects.

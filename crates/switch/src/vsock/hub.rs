@@ -25,12 +25,13 @@ const PER_PACKET: usize = 1024;
 /// The longest packet. Linux sends 64 KiB.
 const LONGEST: u32 = 1 << 20;
 /// Connections that one machine may have begun.
-const MAX_BEGUN: usize = 1024;
-/// Answers that wait for one machine before it is heard further.
-const MAX_REPLIES: usize = 64;
-/// Connections of which something waits for one machine, over or not, before it is heard further
-/// and others may connect to it.
-const MAX_WAITING: usize = 4 * MAX_BEGUN;
+pub(super) const MAX_BEGUN: usize = 1024;
+/// Descriptors of a packet cost so much each, bytes.
+const PER_PIECE: usize = 64;
+/// Answers to packets that belong to nothing which wait for one machine. Further ones it does not
+/// get: it may take nothing before it is heard (Linux stops while its own answers wait, in
+/// `virtio_transport_rx_work`), so whatever waits for it, it is (virtio 1.2, 5.10.6.2.2).
+const MAX_REPLIES: usize = 1024;
 
 /// The hub.
 pub struct Hub {
@@ -45,6 +46,9 @@ pub struct Hub {
     pub(super) next_port: u32,
     /// Bytes that wait, of one machine for another.
     pub(super) held: HashMap<(u32, u32), usize>,
+    /// How many connections there are of one machine with another, which it began, or with programs
+    /// of the host, over or not: of some an end is still to be told.
+    pub(super) kept: HashMap<(u32, At), usize>,
     /// Machines whose senders are looked at in each turn.
     pub(super) awake: Vec<u32>,
     /// Machines that were given something that they were not told of yet.
@@ -85,6 +89,7 @@ impl Hub {
             greetings: HashMap::new(),
             next_port: 0,
             held: HashMap::new(),
+            kept: HashMap::new(),
             awake: Vec::new(),
             touched: Vec::new(),
             behind: Vec::new(),
@@ -126,8 +131,6 @@ impl Hub {
         let (mut found, mut place) = (!self.behind.is_empty(), 0);
         for index in std::mem::take(&mut self.behind) {
             self.flush(index);
-            // It may have been stopped for what waited for it, and need not kick any more.
-            self.hear_again(index);
             self.tell();
         }
         while let Some(&index) = self.awake.get(place) {
@@ -147,9 +150,9 @@ impl Hub {
     pub(super) fn kicked(&mut self, index: u32, number: u16) {
         if number == RECEIVES {
             self.flush(index);
+        } else {
+            self.hear_again(index);
         }
-        // Whoever takes answers again may have more to send.
-        self.hear_again(index);
         self.tell();
     }
 
@@ -179,17 +182,13 @@ impl Hub {
             return (false, true);
         };
         let (mut cost, mut chain) = (0, Slices::new());
-        let mut full;
         let result = loop {
-            full = self.machine(index).is_none_or(|one| {
-                one.replies.len() >= MAX_REPLIES || one.queue.len() >= MAX_WAITING
-            });
-            if cost >= BUDGET || full {
+            if cost >= BUDGET {
                 break Ok(());
             }
             match ring.take(&memory, &mut chain) {
                 Ok(Some(head)) => {
-                    cost += PER_PACKET + chain.len();
+                    cost += PER_PACKET + chain.len() + chain.descriptors() * PER_PIECE;
                     let mut bytes = [0; HEADER];
                     if chain.take_front(&mut bytes) == HEADER {
                         self.packet(index, &Header::parse(&bytes), &mut chain);
@@ -213,9 +212,8 @@ impl Hub {
         if cost > 0 {
             queue.busy = Some(now);
         }
-        // Whoever takes no answers is heard when it takes some: it kicks then.
-        let done = full || cost == 0 && queue.is_tired(now);
-        match result.and_then(|()| Ok(done && (full || !ring.arm()?))) {
+        let done = cost == 0 && queue.is_tired(now);
+        match result.and_then(|()| Ok(done && !ring.arm(&memory)?)) {
             Ok(sleeps) => {
                 (queue.awake, queue.ring) = (!sleeps, Some(ring));
                 (cost > 0, sleeps)
@@ -265,10 +263,11 @@ impl Hub {
 
     /// A packet that belongs to nothing is answered by a reset.
     fn refuse(&mut self, index: u32, header: &Header) {
-        if let Some(machine) = self.machine(index) {
+        let Some(machine) = self.machine(index) else { return };
+        if machine.replies.len() < MAX_REPLIES {
             machine.replies.push_back(header.refusal());
-            self.flush(index);
         }
+        self.flush(index);
     }
 
     fn request(&mut self, index: u32, header: &Header, known: Option<u64>) {
@@ -288,11 +287,14 @@ impl Hub {
             self.call_host(index, header)
         } else {
             self.by_cid.get(&(group, header.to.cid)).copied().and_then(|other| {
+                if !self.may_keep(index, other) {
+                    self.forget_unanswered(index);
+                }
                 // One that stands still answers when it goes on.
                 let one = self.machines.get(other as usize)?;
                 let up = other != index
                     && (one.is_up() || one.stopped.is_some())
-                    && one.queue.len() < MAX_WAITING;
+                    && self.may_keep(index, other);
                 let ends = [(At::Machine(index), header.from), (At::Machine(other), header.to)];
                 up.then(|| self.connect(ends.map(|(at, address)| End::new(at, address))))
             })

@@ -67,8 +67,11 @@ pub struct Machine {
     pub door: Option<UnixListener>,
     /// Its connections, by their numbers.
     pub connections: HashMap<Key, u64>,
-    /// How many of them it began.
+    /// How many of them it began, …
     pub began: usize,
+    /// … and how many with other machines there are of these and of those that are over, as one is
+    /// still to be told.
+    pub kept: usize,
     /// Connections of which something waits for it, in their order.
     pub queue: VecDeque<u64>,
     /// Answers to packets that belong to no connection.
@@ -113,6 +116,7 @@ impl Machine {
             door,
             connections: HashMap::new(),
             began: 0,
+            kept: 0,
             queue: VecDeque::new(),
             replies: VecDeque::new(),
             swept: 0,

@@ -75,8 +75,9 @@ impl Hub {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let waits = self.held.values().any(|&bytes| bytes > 0);
-        let held = |one: &super::machine::Machine| one.held > 0 || one.began > 0;
-        self.connections.is_empty() && !waits && !self.machines.iter().any(held)
+        let held = |one: &super::machine::Machine| one.held > 0 || one.began > 0 || one.kept > 0;
+        let none = self.connections.is_empty() && self.kept.is_empty();
+        none && !waits && !self.machines.iter().any(held)
     }
 
     /// Reads from programs that have something, each once.

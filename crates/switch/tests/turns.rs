@@ -1,0 +1,105 @@
+//! What one turn of a port may cost: frames that are more work than they look end it, too.
+
+use crate::common::{ALL, frame};
+use ginnel_switch::config::{Config, PortConfig};
+use ginnel_switch::front_end::{FrontEnd, Options};
+use ginnel_switch::server::Server;
+use ginnel_switch::wire::{HEADER, features};
+use std::path::Path;
+use std::time::Duration;
+
+/// Entries of each queue: many more than a turn takes of what is used here.
+const SIZE: u16 = 1024;
+
+/// A switch that does what the test says, with two guests.
+struct Still {
+    server: Server,
+    evil: FrontEnd,
+    _other: FrontEnd,
+    _place: tempfile::TempDir,
+}
+
+fn connect(server: &mut Server, socket: &Path, options: Options) -> FrontEnd {
+    let socket = socket.to_owned();
+    let guest = std::thread::spawn(move || FrontEnd::connect(&socket, options).expect("a guest"));
+    while !guest.is_finished() {
+        server.look(Some(Duration::from_millis(1))).expect("it goes on");
+        server.turn();
+    }
+    guest.join().expect("connected")
+}
+
+impl Still {
+    /// The other guest agrees on these features.
+    fn new(other: u64) -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let socket = |name: &str| place.path().join(name);
+        let ports = ["evil", "other"].map(|name| PortConfig::new(name, socket(name), 0));
+        let config = Config::new(place.path().to_owned(), ports.into());
+        let mut server = Server::new(&config).expect("a switch");
+        let options = Options { size: SIZE, ..Options::default() };
+        let evil = connect(&mut server, &socket("evil"), options);
+        let other = connect(&mut server, &socket("other"), Options { features: other, ..options });
+        Self { server, evil, _other: other, _place: place }
+    }
+
+    /// Memory of the first guest's that holds no ring.
+    fn buffer(&self) -> u64 {
+        self.evil.queues[1].base + (64 << 10)
+    }
+
+    /// The chain at descriptor 0 is made available as often as the queue has entries. Of these one
+    /// turn takes so many.
+    fn turn(&mut self) -> u16 {
+        let evil = &self.evil;
+        let [_, available, used] = evil.queues[1].places();
+        for entry in 0..u64::from(SIZE) {
+            evil.write(available + 4 + 2 * entry, &[0, 0]);
+        }
+        let index = || u16::from_le_bytes(self.evil.read(used + 2));
+        let was = index();
+        evil.write(available + 2, &was.wrapping_add(SIZE).to_le_bytes());
+        evil.kick(1);
+        self.server.look(Some(Duration::ZERO)).expect("it goes on");
+        while index() == was {
+            self.server.turn();
+        }
+        index().wrapping_sub(was)
+    }
+}
+
+/// Descriptors of nothing cost no bytes, and time.
+#[test]
+fn empty_descriptors_are_no_way_to_a_longer_turn() {
+    let mut still = Still::new(Options::default().features);
+    let (buffer, last) = (still.buffer(), 1000);
+    still.evil.write(buffer, &[&[0; HEADER][..], &frame(ALL, [2; 6], 50, 1)].concat());
+    for index in 0..last {
+        still.evil.describe(1, index, buffer, 0, 1, index + 1);
+    }
+    still.evil.describe(1, last, buffer, (HEADER + 64) as u32, 0, 0);
+    let taken = still.turn();
+    assert!(taken <= 4, "{taken} frames of 1000 descriptors in one turn");
+}
+
+/// A short frame that is to be cut into pieces of a byte is as many frames.
+#[test]
+fn segments_of_a_byte_are_no_way_to_a_longer_turn() {
+    // Who takes no large segments has them cut.
+    let plain = features::VERSION_1 | features::MRG_RXBUF;
+    let mut still = Still::new(plain);
+    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    packet.extend([0; 12]);
+    packet.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    packet.extend([7; 250]);
+    let frame = [&ALL[..], &[2; 6], &[8, 0], &packet].concat();
+    // TCP over IPv4, in pieces of one byte; its checksum goes to byte 16 of TCP.
+    let header = [1, 1, 54, 0, 1, 0, 34, 0, 16, 0, 0, 0];
+    let buffer = still.buffer();
+    still.evil.write(buffer, &[&header[..], &frame].concat());
+    still.evil.describe(1, 0, buffer, (HEADER + frame.len()) as u32, 0, 0);
+    let taken = still.turn();
+    assert!(taken <= 4, "{taken} frames of 250 segments in one turn");
+    let cut = still.server.switch().ports().find(|port| port.config.name == "other");
+    assert!(cut.is_some_and(|port| port.counters.cut > 0), "nothing was cut");
+}
