@@ -4,6 +4,7 @@
 pub mod containers;
 pub mod fabric;
 pub mod ucx;
+mod windows;
 
 use ginnel_tests::{Done, Report, Stand, build, permit, skip};
 use std::path::PathBuf;

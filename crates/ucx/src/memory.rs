@@ -128,6 +128,7 @@ unsafe extern "C" fn allocate(
         Ok(piece) => piece,
         Err(status) => return status,
     };
+    windows::allocated();
     // SAFETY: UCX's rules.
     unsafe {
         *len = piece.place.len as usize;

@@ -10,6 +10,11 @@
 //! which UCX allocates as it does for windows. Ranks use no more of the part than a page but for
 //! windows of `MPI_Win_create_dynamic`, which are left as they are. The page has words that are
 //! counted and compared: no addresses, nothing private.
+//!
+//! It becomes one only where the window's own memory lies in the segment. Elsewhere data go by
+//! messages, and osc/ucx gives a lock back without waiting for what it did under it
+//! (`MPI_Compare_and_swap`, `MPI_Fetch_and_op`): behind them in a row of messages that is right,
+//! and beside them it is not.
 
 use crate::abi::{MapParameters, OK, Status};
 use crate::library::{self, MemoryMap, MemoryQuery, MemoryUnmap};
@@ -53,9 +58,18 @@ impl Structure {
 static STRUCTURES: Mutex<Vec<Structure>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Since this thread made a structure it has had the window's own memory registered. A window
-    /// of `MPI_Win_create_dynamic` has none.
-    static HAS_MEMORY: Cell<bool> = const { Cell::new(false) };
+    /// What this thread had registered last, since it made a structure, lies in the segment: UCX
+    /// has allocated it there.
+    static IN_SEGMENT: Cell<bool> = const { Cell::new(false) };
+}
+
+fn note(is_in_segment: bool) {
+    let _ = IN_SEGMENT.try_with(|it| it.set(is_in_segment));
+}
+
+/// This thread had UCX allocate memory in the segment.
+pub fn allocated() {
+    note(true);
 }
 
 fn structures() -> MutexGuard<'static, Vec<Structure>> {
@@ -77,7 +91,7 @@ unsafe extern "C" fn zeroed(count: usize, size: usize) -> *mut c_void {
     if count == 1 && size >= STRUCTURE {
         let placed = place(size);
         if !placed.is_null() {
-            let _ = HAS_MEMORY.try_with(|has| has.set(false));
+            note(false);
             return placed;
         }
     }
@@ -116,19 +130,16 @@ unsafe extern "C" fn free(memory: *mut c_void) {
     unsafe { libc::munmap(structure.map as *mut c_void, structure.map_len) };
 }
 
-/// Is what begins here the part of a structure that begins a page?
-fn is_part(address: usize) -> bool {
+/// Does this lie in a structure?
+fn is_within(address: usize) -> bool {
     let all = structures();
-    let Some(structure) = all.iter().find(|it| it.has(address)) else {
-        let _ = HAS_MEMORY.try_with(|has| has.set(true));
-        return false;
-    };
+    let Some(structure) = all.iter().find(|it| it.has(address)) else { return false };
     let within = address - structure.at;
     if within < PAGE && within.is_multiple_of(16) {
         // The next one is placed by it.
         WITHIN.store(within, Ordering::Relaxed);
     }
-    address.is_multiple_of(PAGE) && HAS_MEMORY.try_with(Cell::get).unwrap_or(false)
+    true
 }
 
 /// By which address others call memory that UCX has allocated here.
@@ -160,9 +171,12 @@ pub unsafe fn map(
     // SAFETY: UCX's rules.
     let (mask, address, length) =
         unsafe { ((*parameters).field_mask, (*parameters).address, (*parameters).length) };
-    if mask & ADDRESS_AND_LENGTH == ADDRESS_AND_LENGTH
-        && is_part(address as usize)
+    if mask & ADDRESS_AND_LENGTH != ADDRESS_AND_LENGTH || !is_within(address as usize) {
+        // Whoever allocates it within this call says otherwise.
+        note(false);
+    } else if address as usize % PAGE == 0
         && length >= PAGE
+        && IN_SEGMENT.try_with(Cell::get).unwrap_or(false)
         && let Some((unmap, query)) = library::memory_calls()
         // SAFETY: a page of a structure that is being made: nobody else knows of it yet.
         && let Some(handle) = unsafe { share(address, context, map, unmap, query) }
