@@ -21,6 +21,9 @@ const LIBRARY: Library = Library::of_program("mpi-1");
 /// whoever makes or frees groups, so that one that is half made while it is free is a dead one's.
 const LIVES: &std::ffi::CStr = c"endpoints";
 
+/// How long whoever waits for that lock lets others run before it sleeps, nanoseconds.
+const BRIEF: u64 = 1_000_000;
+
 /// Why nobody can be woken; or the directory was removed just when it was to be opened.
 pub(crate) const UNREACHABLE: Error = Error::Refused(
     "nobody can be woken in this segment; in a virtual machine install the driver ginnel.ko, else \
@@ -282,18 +285,20 @@ impl Hold {
     /// segment was removed.
     pub fn guard(&self, patience: u64) -> Result<Option<Guard>, Error> {
         let fd = self.neighbour.lives()?;
-        let until = sys::monotonic_ns() + patience * 1_000_000;
+        let began = sys::monotonic_ns();
         while let Err(errno) = sys::flock(fd.0, libc::LOCK_EX | libc::LOCK_NB) {
             if errno != libc::EWOULDBLOCK {
                 return Err(Error::System("lock the segment", errno));
             }
-            if sys::monotonic_ns() > until {
+            let waited = sys::monotonic_ns() - began;
+            if waited > patience * 1_000_000 {
                 return Err(Error::System(
                     "wait for another process that makes or frees endpoints",
                     libc::ETIMEDOUT,
                 ));
             }
-            sys::sleep_ms(1);
+            // Ranks make and free windows at one moment, and have the lock for microseconds.
+            if waited < BRIEF { sys::yield_now() } else { sys::sleep_ms(1) }
         }
         let guard = Guard(fd);
         let named = sys::fstat(guard.0.0).is_ok_and(|stat| stat.st_nlink > 0);

@@ -8,7 +8,7 @@
 use crate::Error;
 use crate::layout::memory::{JOB, MEMORY, OWNER, owner_of};
 use crate::node::Node;
-use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use};
+use ginnel_region::{Config, Extent, Head, Owner, PAGE, Segment, Use};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -27,6 +27,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Piece {
     head: Head,
+    extent: Extent,
     /// Where it lies here.
     pub at: *mut u8,
     /// The same for others.
@@ -90,15 +91,17 @@ impl Pool {
         let head = segment.settle(head).ok_or(Error::NoMemory)?;
         let place =
             Place { segment: segment.id(), offset: extent.offset(), len: u64::from(pages) * PAGE };
-        Ok(Piece { head, at: segment.page(extent.page), place })
+        Ok(Piece { head, extent, at: segment.page(extent.page), place })
     }
 
     /// Gives memory back.
     pub fn free(&self, piece: &Piece) {
         if self.is_own(piece.head)
             && let Ok(_guard) = self.node.guard()
+            && let Some(head) = self.node.segment().take(piece.head)
         {
-            release(self.node.segment(), piece.head);
+            // It is known where it lies: no look through all pages of the segment.
+            self.node.segment().release_parts(head, &[piece.extent]);
         }
     }
 
@@ -162,6 +165,10 @@ mod tests {
         a.free(&piece);
         a.free(&piece);
         assert_eq!(heads(), 0);
+        // Every page is given back: most of the segment is to be had again and again.
+        for _ in 0..10 {
+            a.free(&a.allocate(10 << 20).expect("room, as before"));
+        }
         // One that dies leaves it to its job.
         let piece = a.allocate(5000).expect("room");
         a.node.die();
