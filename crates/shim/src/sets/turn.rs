@@ -45,6 +45,7 @@ impl Default for Turn {
             unsaid: (0, 0),
             clean: u64::MAX,
             nothing: 0,
+            found: (0, 0),
             left: (0, 0),
         }
     }
