@@ -119,6 +119,7 @@ static void count_up(const struct window *w, long *row)
 static void guarded(struct window *w, int to)
 {
 	long free_ = 0, name = w->at + 1, seen, row[ROW];
+	int probed;
 	for (;;) {
 		MPI_Compare_and_swap(&name, &free_, &seen, MPI_LONG, to, LOCK, w->win);
 		MPI_Win_flush(to, w->win);
@@ -126,6 +127,8 @@ static void guarded(struct window *w, int to)
 			break;
 		if (seen < 0 || seen > w->n)
 			wrong(w, "who has the lock", seen, 0);
+		/* osc/ucx answers nobody in a call that is done at once, and the holder may ask for this rank. */
+		MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &probed, MPI_STATUS_IGNORE);
 	}
 	MPI_Get(row, ROW, MPI_LONG, to, GUARDED, ROW, MPI_LONG, w->win);
 	MPI_Win_flush(to, w->win);
