@@ -4,7 +4,7 @@
 use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::Direction;
-use crate::ledger::{Slot, flag};
+use crate::ledger::{Slot, Stage, flag};
 use ginnel_node::processes::Interrupted;
 use ginnel_region::Corrupt;
 use ginnel_ring::park::{self, Want};
@@ -218,10 +218,21 @@ impl<'a> Endpoint<'a> {
     /// Not armed: a receive that waits for this signal handler is at it.
     pub fn arm_past(self, want: Want) -> Result<(), Interrupted> {
         let _held = self.receive_lock_unless_interrupted()?;
-        if self.receives_by_ring() {
+        if self.receives_by_ring() || self.is_before_ring() {
             self.arm(want);
         }
         Ok(())
+    }
+
+    /// Has the writer moved into the ring, and nobody who reads has followed? Nothing of TCP's is
+    /// before that any more: the writer waited until all was received.
+    #[must_use]
+    pub fn is_before_ring(self) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
+        let phase = rx.phase.load(Relaxed);
+        self.slot().stage() == Stage::Active
+            && phase & 1 == 0
+            && direction.epoch().load(Acquire) == phase + 1
     }
 
     /// How many of the bytes in the kernel are tokens of this phase at most.
