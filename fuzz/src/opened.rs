@@ -40,7 +40,7 @@ fn said(message: &[u8], number: u64) -> Option<Said> {
             for _ in 0..count {
                 let (key, len) = (word(message, at)?, word(message, at + 4)? as usize);
                 let end = at + RECORD + len;
-                if len < ETHERNET || len > LONGEST || end > message.len() {
+                if !(ETHERNET..=LONGEST).contains(&len) || end > message.len() {
                     return None;
                 }
                 frames.push((key, at + 8..end));

@@ -139,7 +139,8 @@ impl Guest {
         let mut one = [0; 16];
         one[..8].copy_from_slice(&address.to_le_bytes());
         one[8..12].copy_from_slice(&(16 * u32::from(count) + odd).to_le_bytes());
-        one[12..14].copy_from_slice(&(INDIRECT | flag * u16::from(bytes.byte() & 1)).to_le_bytes());
+        one[12..14]
+            .copy_from_slice(&(INDIRECT | (flag * u16::from(bytes.byte() & 1))).to_le_bytes());
         ram.write(to.descriptor(head), &one);
         head
     }

@@ -164,7 +164,7 @@ impl Virtqueue {
     /// The same of a table of descriptors, each of which lies in one region.
     fn table(&self, ram: &Ram, table: &Descriptor, writes: bool) -> Result<Chain, Wrong> {
         let count = table.len / 16;
-        if table.len == 0 || table.len % 16 != 0 || count > MAX_SIZE.into() {
+        if table.len == 0 || !table.len.is_multiple_of(16) || count > MAX_SIZE.into() {
             return Err(Wrong);
         }
         let (mut all, mut index) = (Vec::new(), 0);

@@ -174,7 +174,7 @@ pub unsafe fn map(
     if mask & ADDRESS_AND_LENGTH != ADDRESS_AND_LENGTH || !is_within(address as usize) {
         // Whoever allocates it within this call says otherwise.
         note(false);
-    } else if address as usize % PAGE == 0
+    } else if (address as usize).is_multiple_of(PAGE)
         && length >= PAGE
         && IN_SEGMENT.try_with(Cell::get).unwrap_or(false)
         && let Some((unmap, query)) = library::memory_calls()

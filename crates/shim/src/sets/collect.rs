@@ -5,7 +5,7 @@ mod examine;
 use super::hot::{armed, make_waiter, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
-use super::{Inner, Set, arrange, doors, inside, local, local_bits, order};
+use super::{Inner, Registration, Set, arrange, doors, inside, local, local_bits, order};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use examine::{Look, examine};
@@ -274,8 +274,6 @@ fn collect_rings(
     at: At,
 ) -> usize {
     let many = inner.hot.len() > MANY;
-    // (Another thread may have received since, or another process changed what is asked for.)
-    let once = !at.due_only && !set.shared.load(Ordering::Relaxed);
     let mut cooled = false;
     let Inner { hot, registrations, order, looked, .. } = inner;
     let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
@@ -306,16 +304,7 @@ fn collect_rings(
             };
             entry.turn.was_ready(since);
         }
-        // Nothing is looked at twice in one pass, where its bytes are all that it has to tell.
-        let found = entry.turn.has_bytes_alone(at.number).filter(|_| was_due && once);
-        let look = match found {
-            Some(key) => {
-                entry.seen = key;
-                Look::Report(entry.events & IN)
-            }
-            None => examine(set, epfd, entry, at.recent, |_| true),
-        };
-        match look {
+        match look_once(set, epfd, entry, at, was_due) {
             Look::Report(events) => {
                 if let Some(place) = room.get_mut(n) {
                     *place = epoll_event { events, u64: entry.data };
@@ -343,6 +332,20 @@ fn collect_rings(
         cool(inner);
     }
     n
+}
+
+/// [`examine`], where that was not done: nothing is looked at twice in one pass whose bytes are all
+/// that it has to tell.
+fn look_once(set: &Set, epfd: c_int, entry: &mut Registration, at: At, was_due: bool) -> Look {
+    // (Another thread may have received since, or another process changed what is asked for.)
+    let once = was_due && !at.due_only && !set.shared.load(Ordering::Relaxed);
+    match entry.turn.has_bytes_alone(at.number).filter(|_| once) {
+        Some(key) => {
+            entry.seen = key;
+            Look::Report(entry.events & IN)
+        }
+        None => examine(set, epfd, entry, at.recent, |_| true),
+    }
 }
 
 /// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are
