@@ -92,12 +92,12 @@ fn what_is_wrong_with_a_device_is_said() {
     assert!(doctor(guest, "").1, "{:#?}", doctor(guest, "").0);
 
     // Connections within the machine have their segment in /dev/shm.
-    guest.sh("mkdir -p /dev/shm; mount -t tmpfs -o size=16M shm /dev/shm");
+    guest.sh("mkdir -p /dev/shm; mount -t tmpfs -o size=4M shm /dev/shm");
     let said = only_wrong(
         guest,
         "",
         "room",
-        &["16.0 MiB free for /dev/shm/ginnel-0", "mount -o remount,size=1G /dev/shm"],
+        &["4.0 MiB free for /dev/shm/ginnel-0", "mount -o remount,size=1G /dev/shm"],
     );
     let advice =
         said.split(['(', ';', ')']).find(|text| text.starts_with("mount")).expect("a command");
