@@ -7,6 +7,7 @@
  *   order   two messages to one rank pass each other    byte    a byte that was received is altered
  *   twice   one accumulate is done twice                short   a message loses its last byte
  */
+#include "draw.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -15,27 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef uint64_t u64;
 enum { MOST = 48, COMMS = 6 };
 static int me, ranks, threads;
 static const char *fault = "";
 static MPI_Comm comms[COMMS];
 static int comm_count;
-
-static u64 mix(u64 x)
-{
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
-/* A number below n; all ranks draw the same from the same state. */
-static u64 draw(u64 *state, u64 n)
-{
-	*state = mix(*state);
-	return (*state >> 11) % n;
-}
 
 static u64 hash(u64 key, const void *bytes, size_t n)
 {

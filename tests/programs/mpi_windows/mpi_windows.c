@@ -14,6 +14,7 @@
  *   twice   an accumulate is done twice            lost    one is left out
  *   ticket  a fetched number is another one        torn    of a group of cells one is left out
  */
+#include "draw.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -23,7 +24,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef uint64_t u64;
 
 /* A window's places on each rank, in words. Those of a row are changed together. */
 enum { ROW = 4, SUMS = 0, REALS = 4, SMALL = 8, MOST_OF = 10, BITS = 11, TICKET = 12, LOCK = 13, GUARDED = 16, HELD = 20, WORDS = 24 };
@@ -52,20 +52,6 @@ struct window {
 
 static const char *fault = "";
 static int me;
-
-static u64 mix(u64 x)
-{
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
-static u64 draw(u64 *state, u64 n)
-{
-	*state = mix(*state);
-	return (*state >> 11) % n;
-}
 
 static void wrong(const struct window *w, const char *what, long got, long expected)
 {

@@ -122,8 +122,8 @@ pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) 
     let Some(lost) = all.iter_mut().find(|lost| lost.place == index) else { return events };
     let Some(endpoint) = lost.endpoint().filter(|_| events & IN != 0) else { return events };
     // (Who has a number of it need not have followed the writer there yet.)
-    let in_ring = endpoint.rx_in_ring() && endpoint.look_at_ring().is_some();
-    let in_ring = in_ring || endpoint.is_before_ring();
+    let in_ring =
+        endpoint.is_before_ring() || endpoint.rx_in_ring() && endpoint.look_at_ring().is_some();
     let (slot, ends) = (endpoint.slot(), events & ENDS | marks(endpoint));
     let in_common = slot.told_of.load(Ordering::Acquire) != u64::MAX;
     let told = if in_common {
