@@ -12,7 +12,7 @@
 //! | `c.SEGMENT.PEER` | the connection of a virtual machine that has joined |
 //! | `w` | the status page's listening socket |
 
-use crate::log;
+use ginnel_daemon::log;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,

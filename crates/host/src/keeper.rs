@@ -8,8 +8,8 @@
 //! configuration), so does the keeper.
 
 use crate::keep::KEEPER;
-use crate::log;
 use anyhow::{Context, Result};
+use ginnel_daemon::log;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};

@@ -15,7 +15,6 @@
 //! | [`prover`] | `ginnel-prover`, the proof of connections for programs without privileges |
 //! | [`broker`] | `ginnel-broker`, memory for each pair of processes |
 //! | [`qemu`] | the options by which QEMU joins |
-//! | [`mod@log`] | log lines |
 //!
 //! The rules that keep QEMU alive, each for a reason given where it is kept, and each with a test
 //! that is named for it: ids are slots and never change hands; every peer gets every doorbell when
@@ -35,7 +34,6 @@ pub mod broker;
 pub mod config;
 pub mod keep;
 pub mod keeper;
-pub mod log;
 pub mod look;
 pub mod memory;
 pub mod metrics;

@@ -1,7 +1,7 @@
 //! What the daemon sees of the connections in a segment: it carries none of them, and knows only
 //! what the peers have written there.
 
-use crate::log;
+use ginnel_daemon::log;
 use ginnel_tcp::census::{Census, census};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What the programs of this crate have in common: a configuration, and how they end.
 
 use crate::config::Config;
-use crate::log;
+use ginnel_daemon::log;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::process::ExitCode;

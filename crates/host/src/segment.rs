@@ -3,8 +3,9 @@
 use crate::config::SegmentConfig;
 use crate::keep::{Name, Store};
 use crate::look::Seen;
-use crate::{log, memory};
+use crate::memory;
 use anyhow::Result;
+use ginnel_daemon::log;
 use ginnel_ivshmem::{credentials::Credentials, doorbell, outbox::Outbox};
 use ginnel_region::{Geometry, PeerTable, Presence, VERSION};
 use std::collections::{BTreeMap, BTreeSet};

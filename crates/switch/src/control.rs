@@ -2,7 +2,6 @@
 //! gets one JSON document, or frames ([`crate::trace`]). A visitor that does not read holds up
 //! nobody.
 
-use crate::log;
 use crate::places::{Place, listen as listen_at};
 use crate::poller::{Poller, Token};
 use crate::reload::Outcome;
@@ -10,6 +9,7 @@ use crate::rests::EXHAUSTED;
 use crate::status;
 use crate::switch::Switch;
 use anyhow::{Context, Result};
+use ginnel_daemon::log;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

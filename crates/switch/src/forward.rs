@@ -173,7 +173,7 @@ impl Switch {
                 queue.ring = Some(ring);
                 queue.fail(broken, &self.ringer);
                 port.trouble = Some(format!("queue {number}: {broken}"));
-                crate::log!(
+                ginnel_daemon::log!(
                     Warning,
                     "broken",
                     port = port.config.name,

@@ -16,7 +16,6 @@
 //! | [`loan`] | machines' memory that is sent to them where it is, until it is given back |
 //! | [`control`], [`status`], [`trace`], [`metrics`], [`page`] | what others are told |
 //! | [`config`], [`places`], [`reload`] | the TOML file; sockets and tap devices; another file while it runs |
-//! | [`mod@log`] | log lines |
 //! | [`front_end`] | the other side of vhost-user, for tests, fuzzing and measuring |
 //!
 //! ```no_run
@@ -43,7 +42,6 @@ pub mod forward;
 pub mod front_end;
 pub mod hosts;
 pub mod loan;
-pub mod log;
 pub mod metrics;
 pub mod offload;
 pub mod page;

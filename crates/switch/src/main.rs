@@ -5,12 +5,13 @@ mod show;
 
 use anyhow::{Context, Error, Result, bail};
 use clap::Parser;
+use ginnel_daemon::log;
 use ginnel_switch::args::{Ask, Cli, Command};
 use ginnel_switch::config::{Config, FabricConfig};
 use ginnel_switch::hosts::libfabric;
 use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::secret::Secret;
-use ginnel_switch::{control, log, metrics, server::Server, trace};
+use ginnel_switch::{control, metrics, server::Server, trace};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

@@ -6,8 +6,10 @@
 
 use crate::rests::EXHAUSTED;
 use crate::status::{HostStatus, PortStatus, Status, VsockStatus};
-use crate::{control, log, page};
+use crate::{control, page};
 use anyhow::{Context, Result};
+use ginnel_daemon::log;
+use ginnel_daemon::question::{ELSEWHERE, MOST, PATIENCE, asks_here};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -18,10 +20,10 @@ use std::time::{Duration, Instant};
 
 /// Visitors at once.
 const MAX_VISITORS: usize = 16;
-/// How long one may take over its question and its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a question.
-const MAX_QUESTION: usize = 8192;
+/// What the page may do (Content Security Policy Level 3): have a style of its own, and be in no
+/// other site's frame.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'";
 
 /// What can be asked for, up to the blank behind it; of what kind it is; its text.
 type Page = (&'static str, &'static str, fn(&Status) -> String);
@@ -200,13 +202,15 @@ fn answer(stream: &TcpStream, control: &Path) -> std::io::Result<()> {
         question.strip_prefix(b"GET ").is_some_and(|rest| rest.starts_with(path.as_bytes()))
     });
     let (status, kind, text) = match asked.map(|(_, kind, text)| (*kind, text, status(control))) {
+        _ if !asks_here(&question) => ("421 Misdirected Request", PLAIN, ELSEWHERE.to_owned()),
         None => ("404 Not Found", PLAIN, "GET / or /metrics\n".to_owned()),
         Some((kind, text, Ok(status))) => ("200 OK", kind, text(&status)),
         Some((_, _, Err(error))) => ("503 Service Unavailable", PLAIN, format!("{error:#}\n")),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
+         Content-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+         Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\n\r\n",
         text.len()
     );
     let answer = (head + &text).into_bytes();
@@ -230,7 +234,7 @@ fn hear(mut stream: &TcpStream, until: Instant) -> std::io::Result<Vec<u8>> {
         stream.set_read_timeout(Some(left(until)?))?;
         let len = stream.read(&mut bytes)?;
         question.extend_from_slice(&bytes[..len]);
-        if len == 0 || question.len() > MAX_QUESTION {
+        if len == 0 || question.len() > MOST {
             return Err(ErrorKind::InvalidData.into());
         }
     }

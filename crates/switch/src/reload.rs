@@ -10,9 +10,9 @@
 
 use crate::config::{Config, ConfigError, PortConfig, Provider, VsockConfig};
 use crate::hosts::libfabric;
-use crate::log;
 use crate::places::{Place, Places, give, given};
 use crate::poller::{Poller, Token};
+use ginnel_daemon::log;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,10 @@
 //! hearing it, letting it go. Every port for machines has one, and every vsock device.
 
 use crate::closer::Closer;
-use crate::log;
 use crate::poller::{Poller, Token};
 use crate::rests::{CLOSING, EXHAUSTED, LENDING};
 use crate::vhost::{Connection, Device, Done, Incoming, Limits, Model};
+use ginnel_daemon::log;
 use ginnel_ivshmem::doorbell::Ringer;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;

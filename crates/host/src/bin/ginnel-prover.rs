@@ -1,9 +1,9 @@
 //! `ginnel-prover`: the program; its command line is [`ginnel_host::args`].
 
 use clap::Parser;
+use ginnel_daemon::log;
 use ginnel_host::args::Prover;
 use ginnel_host::config::Config;
-use ginnel_host::log;
 use ginnel_host::program;
 use ginnel_host::prover::numbers::Reader;
 use ginnel_host::prover::{rights, server};

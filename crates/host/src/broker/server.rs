@@ -12,12 +12,12 @@ mod messages;
 
 use super::matching::{Client, End, Matching, Refusal};
 use super::memory;
-use crate::log;
 use crate::prover::numbers::{Place, Reader};
 use crate::prover::server::{Lines, PAUSE, STACK};
 use crate::prover::turn_away::TurnAway;
 use crate::users;
 use anyhow::{Context, Result};
+use ginnel_daemon::log;
 use ginnel_tcp::broker::{Answer, Farewell, Question, Verdict};
 use ginnel_tcp::kernel;
 use ginnel_tcp::proof::Numbers;

@@ -8,9 +8,9 @@
 
 use super::numbers::Reader;
 use super::turn_away::TurnAway;
-use crate::log;
 use crate::users;
 use anyhow::{Context, Result};
+use ginnel_daemon::log;
 use ginnel_tcp::proof::helper::{ANSWER, Question};
 use rustix::fs::{Mode, chmod, unlink};
 use rustix::io::Errno;

@@ -14,8 +14,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::log;
 use anyhow::{Context, Result, bail};
+use ginnel_daemon::log;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,

@@ -5,10 +5,10 @@ mod admission;
 
 use super::{Server, Source};
 use crate::keep::Name;
-use crate::log;
 use crate::metrics::{By, Of};
 use crate::sockets::{self, Setup};
 use anyhow::Result;
+use ginnel_daemon::log;
 use ginnel_ivshmem::{credentials::Credentials, doorbell, outbox::Outbox, outbox::Progress};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;

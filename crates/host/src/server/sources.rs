@@ -2,8 +2,8 @@
 
 use super::joiners::Joiner;
 use super::{Server, web};
-use crate::log;
 use anyhow::Result;
+use ginnel_daemon::log;
 use rustix::event::epoll;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};

@@ -16,7 +16,8 @@
 
 use super::joiners::{Joiner, Role};
 use super::{Server, Source};
-use crate::{log, sockets};
+use crate::sockets;
+use ginnel_daemon::log;
 use ginnel_ivshmem::outbox::Outbox;
 use rustix::net::Shutdown;
 use rustix::process::{Resource, getrlimit};

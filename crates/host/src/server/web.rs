@@ -4,7 +4,8 @@
 
 use super::{Server, Source, page};
 use crate::keep::Name;
-use crate::log;
+use ginnel_daemon::log;
+use ginnel_daemon::question::{ELSEWHERE, MOST, PATIENCE, asks_here};
 use rustix::event::Timespec;
 use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
@@ -15,13 +16,9 @@ use std::time::{Duration, Instant};
 
 /// Visitors at once; more are sent away unheard.
 const MAX_VISITORS: usize = 32;
-/// How long one may take over its question and our answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long until a port that somebody else has is tried again: anybody may take one, and is not to
 /// keep the daemon from serving segments.
 pub(crate) const PAUSE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-/// Bytes of a question.
-const MAX_QUESTION: usize = 8192;
 
 /// What the page may load (Content Security Policy Level 3): its own style and script, and what
 /// that script asks this daemon for.
@@ -51,7 +48,7 @@ impl Visitor {
             }
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) if self.question.len() >= MAX_QUESTION => {
+                Ok(_) if self.question.len() >= MOST => {
                     return Err(ErrorKind::InvalidData.into());
                 }
                 Ok(len) => self.question.extend_from_slice(&bytes[..len]),
@@ -73,26 +70,6 @@ impl Visitor {
         }
         Ok(true)
     }
-}
-
-/// Does the question name this host by an address, as `localhost`, or not at all? A page of another
-/// site can have its own name lead here (DNS rebinding), and what it then asks for is, to the
-/// browser, its own.
-fn asks_here(question: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(question);
-    let mut hosts = text.split("\r\n").filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("host").then(|| value.trim())
-    });
-    hosts.all(|host| {
-        // "NAME", "NAME:PORT", "[v6]:PORT" (RFC 9110, 7.2)
-        let name = host
-            .rsplit_once(':')
-            .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
-            .map_or(host, |(name, _)| name);
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
-    })
 }
 
 /// The socket that an earlier instance had, if it listens where the configuration wants it; port 0
@@ -220,11 +197,9 @@ impl Server {
         let mut words = line.split(|&byte| byte == b' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (status, kind, body) = match (method, path) {
-            _ if !asks_here(question) => (
-                "421 Misdirected Request",
-                "text/plain",
-                "Ask by an address, such as 127.0.0.1, or as localhost.\n".into(),
-            ),
+            _ if !asks_here(question) => {
+                ("421 Misdirected Request", "text/plain", ELSEWHERE.into())
+            }
             (b"GET" | b"HEAD", b"/") => {
                 ("200 OK", "text/html; charset=utf-8", page::html(&page::status(self)))
             }
@@ -263,33 +238,5 @@ impl Server {
         );
         let body = if method == b"HEAD" { String::new() } else { body };
         (head + &body).into_bytes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::asks_here;
-
-    #[test]
-    fn only_addresses_and_localhost_are_here() {
-        let ask = |host: &str| {
-            asks_here(format!("GET / HTTP/1.1\r\nAccept: */*\r\nhOst: {host}\r\n\r\n").as_bytes())
-        };
-        for host in
-            ["127.0.0.1", "127.0.0.1:9190", "localhost", "LocalHost:80", "[::1]", "[::1]:9190"]
-        {
-            assert!(ask(host), "{host}");
-        }
-        for host in [
-            "evil.example",
-            "evil.example:9190",
-            "127.0.0.1.evil.example",
-            "localhost.evil.example:80",
-            "",
-        ] {
-            assert!(!ask(host), "{host}");
-        }
-        assert!(asks_here(b"GET / HTTP/1.0\r\n\r\n"));
-        assert!(!asks_here(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"));
     }
 }

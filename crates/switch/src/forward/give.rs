@@ -2,7 +2,6 @@
 
 use super::{Frame, PER_FRAME};
 use crate::counters::Reason;
-use crate::log;
 use crate::offload;
 use crate::port::{Link, Port, header_len};
 use crate::ring::{Memory, Refused, Ring, Slices};
@@ -11,6 +10,7 @@ use crate::seat::Seat;
 use crate::switch::{Sender, Switch};
 use crate::tap::Tap;
 use crate::wire::{HEADER, features};
+use ginnel_daemon::log;
 use ginnel_ivshmem::doorbell::Ringer;
 use std::sync::Arc;
 

@@ -8,11 +8,11 @@ use crate::hosts::calls::News;
 use crate::hosts::link::{Link, Lost};
 use crate::hosts::message::Message;
 use crate::hosts::{FIRST, Host};
-use crate::log;
 use crate::poller::Token;
 use crate::ring::Slices;
 use crate::switch::Switch;
 use crate::wire::{ETHERNET, FRONT, HEADER, Mac, Offload, is_group};
+use ginnel_daemon::log;
 use std::time::Duration;
 
 /// Turns of a connection that has ended.

@@ -5,8 +5,8 @@ use super::connection::At;
 use super::hub::Hub;
 use super::machine::{RECEIVES, Shown};
 use super::packet::{HEADER, Header, Op};
-use crate::log;
 use crate::ring::{Broken, Memory, Ring, Slices};
+use ginnel_daemon::log;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::Broker;
 use super::messages::{READS, give, say};
 use crate::broker::matching::{End, Introduced, Pair};
 use crate::broker::{lines, memory};
-use crate::log;
+use ginnel_daemon::log;
 use ginnel_tcp::broker::{Answer, Verdict};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -3,12 +3,13 @@
 
 use super::{Joiner, Role};
 use crate::keep::Name;
+use crate::memory;
 use crate::metrics::{By, Of};
 use crate::segment::Occupant;
 use crate::server::{Server, Source};
 use crate::sockets::{self, Setup};
-use crate::{log, memory};
 use anyhow::Result;
+use ginnel_daemon::log;
 use ginnel_ivshmem::credentials::Credentials;
 use ginnel_ivshmem::doorbell;
 use ginnel_ivshmem::outbox::Outbox;
