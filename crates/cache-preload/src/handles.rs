@@ -43,8 +43,8 @@ struct Known {
 
 /// A result of libmemcached's, which the handle's records own.
 struct Own(*mut MemcachedResult);
-// SAFETY: it is used under the lock of its record, and by the program's thread that works with the
-// handle, as libmemcached demands.
+// SAFETY: the lock of its record guards the pointer. What it points to is used by the one thread at
+// a time that works with the handle, as libmemcached demands.
 unsafe impl Send for Own {}
 
 /// Settings of a handle that direct reads depend on.

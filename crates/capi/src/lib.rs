@@ -36,10 +36,10 @@ fn answer(result: Result<(), Fail>) -> c_int {
 
 /// An object's descriptor, which stays its own; −1 where none can be made.
 fn descriptor(made: Result<BorrowedFd<'_>, Fail>) -> c_int {
-    made.map_or_else(fail, |fd| fd.as_raw_fd())
+    number(made.map(as_number))
 }
 
-/// The same where the handle is free again by then.
+/// A descriptor's number alone, so that the handle need not be held for it.
 fn as_number(fd: BorrowedFd<'_>) -> c_int {
     fd.as_raw_fd()
 }

@@ -137,6 +137,7 @@ pub enum Command {
     ///
     /// Becomes the mpirun that is found (Open MPI's or MPICH's) with the settings that this takes:
     /// docs/mpi.md. All arguments after ginnel's own are mpirun's: ginnel mpirun -n 4 PROGRAM
+    #[command(after_long_help = mpi::MPIRUN)]
     Mpirun(mpi::Mpirun),
     /// Print settings for MPI libraries
     Mpi(mpi::Mpi),
@@ -227,8 +228,8 @@ fn patience(text: &str) -> Result<f64, String> {
 /// `ginnel doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Also look whether this program can have the library: whether it uses glibc, and one that is
-    /// new enough
+    /// Also look whether this program can have the library: whether it is dynamic, with musl or a
+    /// glibc that is new enough, or in Go
     pub program: Option<OsString>,
     /// Print JSON: {"version", "ok", "checks": [{"check", "state": "ok"|"none"|"wrong", "found",
     /// "advice"}]}

@@ -124,7 +124,7 @@ fn of_environment(names: &[&'static str]) -> Vec<Setting> {
 
 /// What `ginnel run` would set for a rank.
 fn of_run(args: &Run) -> Result<Vec<Setting>> {
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 16] = [
         "LD_PRELOAD",
         "ASAN_OPTIONS",
         "GINNEL_DIR",
@@ -135,6 +135,11 @@ fn of_run(args: &Run) -> Result<Vec<Setting>> {
         "GINNEL_POLICY",
         "GINNEL_VERBOSE",
         "GINNEL_AFTER",
+        "GINNEL_RING",
+        "GINNEL_RING_MAX",
+        "GINNEL_BROKER",
+        "GINNEL_GO",
+        "GINNEL_TOKENS",
         "GINNEL_REPORT",
     ];
     let set = run::environment(args, ginnel_preload::Preload::Kept)?;

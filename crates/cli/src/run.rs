@@ -250,7 +250,7 @@ pub fn shim() -> Result<PathBuf> {
     match places.iter().find(|place| place.is_file()) {
         Some(place) => Ok(place.clone()),
         None => bail!(
-            "{SHIM} is not in {}, nor in ../lib/ginnel or /usr/lib/ginnel: build it (cargo build --release), or set GINNEL_SHIM",
+            "{SHIM} is not in {}, nor in ../lib/ginnel or /usr/lib/ginnel: build it (make build), or set GINNEL_SHIM",
             here.display()
         ),
     }
@@ -307,7 +307,7 @@ fn with_sysv(list: &OsStr, shim: &Path) -> Result<OsString> {
     let library = shim.with_file_name(SYSV);
     ensure!(
         library.is_file(),
-        "{SYSV} is not in {}: build it (cargo build --release)",
+        "{SYSV} is not in {}: build it (make build)",
         shim.parent().unwrap_or(shim).display()
     );
     let mut name = OsString::from(TOKEN);

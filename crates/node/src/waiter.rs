@@ -232,10 +232,13 @@ impl Waiter {
     /// Returns whether any bit is set, which [`Self::take`] takes.
     pub fn sleep(self, segment: &Segment, ms: i32, is_there: impl FnOnce() -> bool) -> bool {
         self.sleeping(segment);
-        if !self.any(segment) && !is_there() {
-            let _ = sys::poll(self.fifo, libc::POLLIN, ms);
+        let may_sleep = !self.any(segment) && !is_there();
+        let told = may_sleep && sys::poll(self.fifo, libc::POLLIN, ms) != 0;
+        self.awake(segment, told);
+        if told {
+            // Also where that was said to be an earlier sleep's: it would end the next.
+            self.empty();
         }
-        self.awake(segment, false);
         self.any(segment)
     }
 
@@ -287,11 +290,11 @@ impl Node {
     pub fn ring_own(&self, pair: &Joined, page: u32, bit: u16) -> Rung {
         let Some(taker) = pair.lines.taker_of(page) else { return Rung::Awake };
         // Whatever the other process has written there since.
-        let called = page::raise(&pair.segment, page, bit).is_some();
+        let called = page::raise(&pair.segment, page, bit);
         // Of its own waiter any bit will do: it looks at all that it sleeps on.
         let rung = self.ring(taker, 0);
-        if called {
-            page::raised(&pair.segment, page, rung != Rung::Unreachable);
+        if let Some(called) = called {
+            page::raised(&pair.segment, page, called, rung != Rung::Unreachable);
         }
         rung
     }
@@ -299,8 +302,7 @@ impl Node {
 
 impl Joined {
     /// Takes a line of this pair's for one who sleeps on `own`, a waiter of its own segment.
-    /// `None`:
-    /// there is none that is free.
+    /// `None`: there is none that is free.
     #[must_use]
     pub fn take_line(&self, node: &Node, own: Waiter) -> Option<Ear> {
         let make_page = |number: usize| {
@@ -315,9 +317,9 @@ impl Joined {
     /// reached.
     pub fn ring(&self, page: u32, bit: u16, in_vain: bool) -> Rung {
         let (joined, segment) = (self, &self.segment);
-        let Some(call) = page::raise(segment, page, bit) else { return Rung::Awake };
+        let Some(called) = page::raise(segment, page, bit) else { return Rung::Awake };
         let woken = !in_vain
-            && match (call, joined.way()) {
+            && match (called.by, joined.way()) {
                 (Call::Fifo(line), Way::Line(lines)) => lines.ring(line),
                 (Call::Bell(..), Way::Line(_)) => false,
                 (Call::Bell(peer @ 1.., vector), Way::Relay(bells)) => bells.ring(peer, vector),
@@ -329,7 +331,7 @@ impl Joined {
                 }
                 (Call::Fifo(id), _) => by_fifo(joined, page, id),
             };
-        page::raised(segment, page, woken);
+        page::raised(segment, page, called, woken);
         if woken { Rung::Woken } else { Rung::Unreachable }
     }
 }
@@ -354,13 +356,14 @@ fn by_fifo(joined: &Joined, page: u32, id: u64) -> bool {
 /// Wakes a waiter from a process that is not attached. `directory`: of the process table. Nothing
 /// where it cannot be reached: service threads look now and then by themselves.
 pub fn call(directory: &Path, segment: &Segment, page: u32) {
-    let (file, byte): (_, &[u8]) = match page::raise(segment, page, 0) {
-        Some(Call::Bell(peer, vector)) => {
+    let Some(called) = page::raise(segment, page, 0) else { return };
+    let (file, byte): (_, &[u8]) = match called.by {
+        Call::Bell(peer, vector) => {
             let device = open_device(segment.path());
             let _ = device::ring(device, peer, vector);
             (device, &[])
         }
-        Some(Call::Fifo(id)) => {
+        Call::Fifo(id) => {
             let file =
                 find_wake_directory(&wake_directory(directory, segment.path()), segment.path())
                     .map_or(-1, |dir| {
@@ -370,11 +373,10 @@ pub fn call(directory: &Path, segment: &Segment, page: u32) {
                     });
             (file, &[0])
         }
-        None => return,
     };
     if file >= 0 {
         let _ = sys::write(file, byte);
         sys::close(file);
     }
-    page::raised(segment, page, true);
+    page::raised(segment, page, called, true);
 }

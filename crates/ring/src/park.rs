@@ -110,9 +110,11 @@ fn claim_seen(want: &AtomicU64) -> Want {
     take(want)
 }
 
-/// Is there a wish? The look that [`publish`] takes, without taking the wish away.
+/// Stores the index as [`publish`] does, and only looks: does the other side's word say anything, be
+/// it a wish or that it closed? Takes nothing: that is for whoever then calls [`claim_waiter`], or
+/// publishes once more.
 #[inline]
-pub fn publish_only(index: &AtomicU64, value: u64, want: &AtomicU64) -> bool {
+pub fn publish_and_look(index: &AtomicU64, value: u64, want: &AtomicU64) -> bool {
     index.store(value, Ordering::Release);
     fence(Ordering::SeqCst);
     want.load(Ordering::Relaxed) != 0

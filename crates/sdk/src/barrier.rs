@@ -162,7 +162,7 @@ impl Barrier {
         self.wait_until(Deadline::NEVER)
     }
 
-    /// The same, for `time` at most. Where that is over this one has not come.
+    /// As [`Self::wait`], for `time` at most. Where that is over this one has not come.
     ///
     /// # Errors
     /// As [`Self::wait`], and [`Error::TimedOut`].

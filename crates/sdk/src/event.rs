@@ -187,7 +187,7 @@ impl Event {
         self.wait_until(Deadline::NEVER)
     }
 
-    /// The same, for `time` at most.
+    /// As [`Self::wait`], for `time` at most.
     ///
     /// # Errors
     /// As [`Self::wait`], and [`Error::TimedOut`].

@@ -51,7 +51,7 @@ impl Memory {
         Self::create_keeping(segment, name, size, Keep::UntilRemoved)
     }
 
-    /// The same, for as long as `keep` says.
+    /// As [`Self::create`], for as long as `keep` says.
     ///
     /// # Errors
     /// As [`Self::create`].

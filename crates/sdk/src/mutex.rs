@@ -130,7 +130,7 @@ impl Mutex {
         self.lock_until(Deadline::NEVER)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::lock`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::lock`], and [`Error::TimedOut`].

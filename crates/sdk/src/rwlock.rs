@@ -153,7 +153,7 @@ impl RwLock {
         self.read_until(Deadline::NEVER)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::read`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::read`], and [`Error::TimedOut`].
@@ -190,7 +190,7 @@ impl RwLock {
         self.write_until(Deadline::NEVER)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::write`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::read`], and [`Error::TimedOut`].

@@ -178,7 +178,7 @@ impl Semaphore {
         self.acquire_until(Deadline::NEVER)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::acquire`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::acquire`], and [`Error::TimedOut`].

@@ -81,7 +81,7 @@ impl Stream {
         Self::connect_until(segment, name, None)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::connect`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::connect`], and [`Error::TimedOut`].

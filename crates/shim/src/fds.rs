@@ -291,7 +291,7 @@ pub fn take(fd: i32) -> Entry {
 /// The highest number that stood for anything so far.
 #[must_use]
 pub fn highest() -> u32 {
-    TABLE.highest.load(Ordering::Acquire)
+    TABLE.highest.load(Ordering::Relaxed)
 }
 
 /// All numbers that stand for something.

@@ -169,7 +169,7 @@ impl<'a> Endpoint<'a> {
             let head = head.wrapping_add(len);
             rx.head.store(head, Relaxed);
             Slot::count(&slot.in_ring, len);
-            wake = park::publish_only(direction.head(), head, direction.want_space());
+            wake = park::publish_and_look(direction.head(), head, direction.want_space());
         }
         if wake {
             self.grant_space();

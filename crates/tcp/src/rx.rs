@@ -179,7 +179,7 @@ impl<'a> Endpoint<'a> {
     #[inline]
     fn publish_head(self) -> bool {
         let direction = self.incoming();
-        park::publish_only(
+        park::publish_and_look(
             direction.head(),
             self.slot().rx.head.load(Relaxed),
             direction.want_space(),

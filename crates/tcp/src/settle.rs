@@ -20,9 +20,9 @@ use std::sync::atomic::fence;
 /// So many looks at a published entry are made at every operation; of the later ones only those at
 /// which more is asked, and operations need not be counted any more ([`crate::uncounted`]).
 pub(crate) const PATIENT: u32 = 256;
-/// At so many looks whether somebody has come, a power of two, it is asked once whether the process
+/// At each so many looks whether somebody has come, a power of two, it is asked whether the process
 /// is to leave the segment, and the like.
-pub(crate) const LOOKS: u32 = 8;
+pub(crate) const ASK_EVERY: u32 = 8;
 
 impl<'a> Endpoint<'a> {
     /// Takes the next step towards an active channel, if one can be taken now. `patient`: the
@@ -55,8 +55,8 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         let looks = slot.attempts.load(Relaxed).wrapping_add(1);
         if slot.stage() != Stage::Published
-            || looks.is_multiple_of(LOOKS)
-            || looks < LOOKS
+            || looks.is_multiple_of(ASK_EVERY)
+            || looks < ASK_EVERY
             || self.attachment.node.standing() != Standing::Here
         {
             return false;

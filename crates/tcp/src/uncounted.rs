@@ -125,7 +125,7 @@ impl Endpoint<'_> {
         }
         // As in `waits_in_vain`, past which this comes at each eighth.
         let looks = self.slot().attempts.fetch_add(1, Relaxed).wrapping_add(1);
-        let gone = looks.is_multiple_of(settle::LOOKS)
+        let gone = looks.is_multiple_of(settle::ASK_EVERY)
             && !self.attachment.node.processes.is_still(now as u32);
         !(gone && self.forget_uncounted(now))
     }

@@ -4,6 +4,15 @@ use crate::name::SegmentName;
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
+/// Below the help of `ginnel mpirun`.
+pub const MPIRUN: &str = "\
+Environment, besides that of ginnel run:
+  GINNEL_FABRIC    with --over fabric or ucx: the segment's file, or a machine's device
+                   [default: mpi in GINNEL_DIR]
+  GINNEL_SIZE      bytes of that file, where there is none yet [default: 1073741824]
+  GINNEL_JOB_KEY   with --over ucx: 32 hexadecimal digits, by which the job's messages are sealed;
+                   empty: they are not [default: a key of the job's own]";
+
 /// `ginnel mpirun`
 #[derive(Debug, Args)]
 pub struct Mpirun {

@@ -158,21 +158,15 @@ impl Matching {
         for key in waits {
             self.forget_waiting_at(key, |waiting| waiting.end.client == client);
         }
-        let others =
-            has.into_iter().filter_map(|id| Some((self.let_go(client, id)?, id))).collect();
+        let others = has.into_iter().filter_map(|id| Some((self.part(client, id)?, id))).collect();
         self.clients.remove(&client);
         self.shares.leave(user);
         others
     }
 
-    /// A process needs a pair no more. Returns whose that pair was beside it.
-    pub fn part(&mut self, client: Client, pair: u64) -> Option<Client> {
-        self.let_go(client, pair)
-    }
-
     /// A process has a pair's memory no longer. Returns who does not know yet that the pair has
     /// ended.
-    fn let_go(&mut self, client: Client, id: u64) -> Option<Client> {
+    pub fn part(&mut self, client: Client, id: u64) -> Option<Client> {
         let pair = self.pairs.get_mut(&id)?;
         let side = pair.between.iter().position(|&one| one == client)?;
         let other = pair.between[1 - side];
@@ -268,12 +262,10 @@ impl Matching {
         let numbers = first.numbers;
         self.forget_waiting_at((numbers.sent, numbers.received), |waiting| waiting.end == first);
         let between = [first.client, second.client];
-        let ([Some(one), Some(other)], refusal) = (
-            between.map(|client| self.clients.get(&client)),
-            Refusal { verdict: Verdict::TooManyPairs, also: Some(first) },
-        ) else {
+        let [Some(one), Some(other)] = between.map(|client| self.clients.get(&client)) else {
             return Err(Verdict::Nobody.into());
         };
+        let refusal = Refusal { verdict: Verdict::TooManyPairs, also: Some(first) };
         if let Some(&id) = one.with.get(&second.client) {
             let pair = Pair { id, is_new: false, first, second };
             return Ok(match self.pairs.get_mut(&id) {
@@ -326,7 +318,7 @@ impl Matching {
     pub fn undo(&mut self, id: u64) -> Vec<Pair> {
         let Some(pair) = self.pairs.get(&id) else { return Vec::new() };
         for client in pair.between {
-            self.let_go(client, id);
+            self.part(client, id);
         }
         self.introduced(id).queued
     }

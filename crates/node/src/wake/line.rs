@@ -256,7 +256,7 @@ impl Lines {
     pub fn replaced(&self, number: i32) {
         for line in self.lines.iter().filter(|line| line.fd.load(Relaxed) == number) {
             line.lost.store(true, Release);
-            // Who holds the lock is at its system call, or has left it.
+            // Under the lock, if it can be had: who holds it is at its system call, or has left it.
             let _ = line.lock.with(|| line.fd.store(-1, Release));
             line.fd.store(-1, Release);
             socket::end(number);

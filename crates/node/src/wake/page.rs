@@ -3,7 +3,7 @@
 //!
 //! | word | what stands there |
 //! |---|---|
-//! | 0 | 0 awake, 1 asleep, 2 asleep and being woken, by somebody who may be killed before that is done: whoever comes meanwhile does it too |
+//! | 0 | bits 0–1: 0 awake, 1 asleep, 2 asleep and being woken, by somebody who may be killed before that is done: whoever comes meanwhile does it too; above: which sleep it is |
 //! | 1 | the number of its FIFO |
 //! | 2 | its owner: process entry + 1, of the page's member |
 //! | 4 | its doorbell: bit 32 there is one, bits 16–31 peer, bits 0–15 vector |
@@ -13,16 +13,21 @@
 //! The handshake is that of a condition variable without a lock (compare `vring_need_event`,
 //! linux/virtio_ring.h): the sleeper says that it sleeps, fences, and looks at its bits; who has
 //! news sets the bit, fences, and looks whether the waiter sleeps. One of the two sees the other.
+//! Each sleep has a number: who says late that it is over must not mean the next, whose waker may
+//! have been killed. `tests/waking_model.rs` tries every run in small.
 
 use ginnel_region::{Head, PAGE, Segment, Use};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// How many bits a waiter has.
 pub const BITS: u32 = 62 * 512;
-/// In the first word: it sleeps …
+/// In the first word's lowest bits: it sleeps …
 const ASLEEP: u64 = 1;
 /// … and somebody is about to wake it.
 const CALLED: u64 = 2;
+const STATE: u64 = 3;
+/// Above these: one more sleep.
+const SLEEP: u64 = 4;
 /// Byte offsets of the other words.
 const FIFO: u64 = 8;
 const OWNER: u64 = 16;
@@ -39,6 +44,14 @@ pub(crate) enum Call {
     Bell(u16, u16),
     /// A byte in the FIFO of this number.
     Fifo(u64),
+}
+
+/// A waiter that sleeps, and that the caller is about to wake.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Called {
+    pub by: Call,
+    /// Which sleep it is, as it stands in the first word.
+    sleep: u64,
 }
 
 /// A doorbell as it stands in a waiter's page; 0: none.
@@ -93,13 +106,17 @@ pub(crate) fn owner_word(segment: &Segment, page: u32) -> Option<u32> {
 
 /// About to sleep: see [`crate::waiter::Waiter::sleeping`].
 pub(crate) fn sleeping(segment: &Segment, page: u32) {
-    word(segment, page, 0).store(ASLEEP, Ordering::Relaxed);
+    let state = word(segment, page, 0);
+    let sleep = (state.load(Ordering::Relaxed) & !STATE).wrapping_add(SLEEP);
+    state.store(sleep | ASLEEP, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
 /// Awake again. Returns whether somebody may have written into the FIFO meanwhile.
 pub(crate) fn awake(segment: &Segment, page: u32) -> bool {
-    let rung = word(segment, page, 0).swap(0, Ordering::AcqRel) != ASLEEP;
+    let state = word(segment, page, 0);
+    let sleep = state.load(Ordering::Relaxed) & !STATE;
+    let rung = state.swap(sleep, Ordering::AcqRel) & STATE != ASLEEP;
     // An interrupt that was meant for another may have found a bit of ours set: it must not wake us
     // again and again.
     rung || word(segment, page, DOORBELL).load(Ordering::Relaxed) & BELL != 0
@@ -129,7 +146,7 @@ pub(crate) fn take(segment: &Segment, page: u32, mut each: impl FnMut(u32)) {
 
 /// Sets a waiter's bit. Returns what wakes it, where it sleeps: the caller does that, and says so
 /// ([`raised`]).
-pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
+pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Called> {
     if u32::from(bit) >= BITS || head_of(segment, page).is_none() {
         return None;
     }
@@ -140,29 +157,34 @@ pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     // Pairs with the fence in `sleeping`: either it sees the bit, or we see that it sleeps.
     fence(Ordering::SeqCst);
     let state = word(segment, page, 0);
-    if state.load(Ordering::Relaxed) == 0
-        || state.compare_exchange(ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed) == Err(0)
-    {
+    let seen = state.load(Ordering::Relaxed);
+    let sleep = seen & !STATE;
+    let call = |from, to| {
+        state.compare_exchange(sleep | from, sleep | to, Ordering::AcqRel, Ordering::Relaxed)
+    };
+    let is_awake = |state: u64| state & STATE == 0;
+    if is_awake(seen) || call(ASLEEP, CALLED).is_err_and(is_awake) {
         return None;
     }
     let bell = word(segment, page, DOORBELL).load(Ordering::Acquire);
     // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
-    Some(if bell & BELL != 0 {
+    let by = if bell & BELL != 0 {
         Call::Bell((bell >> 16) as u16, bell as u16)
     } else {
         Call::Fifo(fifo_of(segment, page))
-    })
+    };
+    Some(Called { by, sleep })
 }
 
-/// What came of that: where the waiter was `woken`, nobody else need do it, unless it sleeps again
-/// by now. Else it sleeps on, as far as is known here, and who can wake it is to do so.
-pub(crate) fn raised(segment: &Segment, page: u32, woken: bool) {
+/// What came of that: where the waiter was `woken`, nobody else need end that sleep. Else it sleeps
+/// on, as far as is known here, and who can wake it is to do so.
+pub(crate) fn raised(segment: &Segment, page: u32, called: Called, woken: bool) {
     // Not what a page holds that has come to be something else meanwhile.
     if head_of(segment, page).is_some() {
         let now = if woken { 0 } else { ASLEEP };
         let _ = word(segment, page, 0).compare_exchange(
-            CALLED,
-            now,
+            called.sleep | CALLED,
+            called.sleep | now,
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
@@ -183,24 +205,28 @@ mod tests {
         segment.clear(head.page());
         segment.settle(head).expect("made");
         let page = head.page();
-        let calls = || raise(&segment, page, 7).is_some();
+        let call = || raise(&segment, page, 7);
 
-        assert!(!calls(), "it is awake");
+        assert!(call().is_none(), "it is awake");
         assert!(has_news(&segment, page));
         sleeping(&segment, page);
         // The first of these is killed here.
-        assert!(calls() && calls());
-        raised(&segment, page, true);
-        assert!(!calls(), "it was woken");
-        // It sleeps again before the killed one's place is taken: that one's word is not the new
-        // sleep's.
+        let killed = call().expect("it sleeps");
+        let called = call().expect("it was not woken yet");
+        raised(&segment, page, called, true);
+        assert!(call().is_none(), "it was woken");
+        // It sleeps again, and is called by one who is killed. That the last sleep is over does not
+        // mean this one.
         sleeping(&segment, page);
-        raised(&segment, page, true);
-        assert!(calls());
-        raised(&segment, page, false);
-        assert!(calls(), "it could not be woken");
+        assert!(call().is_some());
+        raised(&segment, page, killed, true);
+        let called = call().expect("it sleeps");
+        raised(&segment, page, called, false);
+        let called = call().expect("it could not be woken");
+        raised(&segment, page, called, true);
+        assert!(call().is_none());
         let _ = awake(&segment, page);
-        assert!(!calls());
+        assert!(call().is_none());
         std::fs::remove_file(&path).expect("there");
     }
 }

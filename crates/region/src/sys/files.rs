@@ -381,15 +381,14 @@ impl Drop for Fd {
 }
 
 /// Waits until the kernel has one of `events` (`POLLIN` …) to report of `fd`, at most `ms`
-/// milliseconds (0: only looks). Returns what it reports (poll(2)'s `revents`), 0 for nothing.
+/// milliseconds (0: only looks; −1: for as long as that takes). Returns what it reports (poll(2)'s `revents`), 0 for nothing.
 #[must_use]
 pub fn poll(fd: i32, events: i16, ms: i32) -> i16 {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     let timeout =
         libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
+    let timeout = if ms < 0 { std::ptr::null() } else { &raw const timeout };
     // SAFETY: one pollfd; the kernel may write the remaining time into our copy.
-    let done = unsafe {
-        raw(Sysno::ppoll, [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 8, 0])
-    };
+    let done = unsafe { raw(Sysno::ppoll, [&raw mut poll as usize, 1, timeout as usize, 0, 8, 0]) };
     if done == Ok(1) { poll.revents } else { 0 }
 }

@@ -171,7 +171,7 @@ impl Receiver {
         self.recv_until(Deadline::NEVER)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::recv`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::recv`], and [`Error::TimedOut`].

@@ -82,8 +82,8 @@ impl Sender {
         Ok(sender)
     }
 
-    /// The same, of a queue that never has another receiver than the one of now: that this is gone
-    /// is said again and again, whenever it went.
+    /// This sender, for a queue that never has another receiver than the one of now: that this is
+    /// gone is said again and again, whenever it went.
     #[doc(hidden)]
     #[must_use]
     pub fn of_one_receiver(mut self) -> Self {
@@ -91,7 +91,7 @@ impl Sender {
         self
     }
 
-    /// The same, which does something else where the queue is full.
+    /// This sender, which does something else where the queue is full.
     #[must_use]
     pub fn when_full(mut self, full: WhenFull) -> Self {
         self.full = full;
@@ -123,7 +123,7 @@ impl Sender {
         self.loan_until(len, Deadline::NEVER)
     }
 
-    /// The same, waiting for `time` at most, whatever is said for a full queue.
+    /// As [`Self::loan`], waiting for `time` at most, whatever is said for a full queue.
     ///
     /// # Errors
     /// As [`Self::loan`], and [`Error::TimedOut`].
@@ -198,7 +198,7 @@ impl Sender {
         self.loan(bytes.len())?.send_copy(bytes)
     }
 
-    /// The same, waiting for room for `time` at most.
+    /// As [`Self::send`], waiting for room for `time` at most.
     ///
     /// # Errors
     /// As [`Self::loan_timeout`].
@@ -334,7 +334,7 @@ impl Sender {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let word = Cell { turn, content: Content::Full { buffer, len } }.word();
         let want = self.object.words.word(WANT_DATA);
-        if park::publish_only(lane.cell(position), word, want) {
+        if park::publish_and_look(lane.cell(position), word, want) {
             wait::wake(self.object.presence(), want);
         }
         let next = position.wrapping_add(1);

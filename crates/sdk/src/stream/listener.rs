@@ -111,7 +111,7 @@ impl Listener {
         self.accept_until(None)
     }
 
-    /// The same, waiting for `time` at most.
+    /// As [`Self::accept`], waiting for `time` at most.
     ///
     /// # Errors
     /// As [`Self::accept`], and [`Error::TimedOut`].

@@ -48,7 +48,7 @@ pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_
         Some(pieces) if n != 0 && !bypass() => unsafe {
             ops::io::send_all(fd, &pieces, pieces[0].iov_len, flags)
         },
-        // Nothing to send: only the kernel's checks remain.
+        // Nothing to send, or it is not ours to send.
         _ => Outcome::Libc,
     }
 }

@@ -213,8 +213,8 @@ fn hand_over_pairs(for_good: bool) {
     }
 }
 
-/// `fds` are about to be sent as SCM_RIGHTS over the unix socket `over`.
-pub fn sending_fds(_over: c_int, fds: &[c_int]) {
+/// `fds` are about to be sent as SCM_RIGHTS.
+pub fn sending_fds(fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's
     // socket must hold the whole truth.
     for &fd in fds {

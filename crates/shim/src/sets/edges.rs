@@ -141,7 +141,7 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
     (if known { events & !(IN | OUT) } else { events }, ends)
 }
 
-/// The same, and nothing is told. (Of what is not in the ring too.)
+/// As [`edge`] has it, and nothing is noted as told. (Of what is not in a ring, too.)
 pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
     let same = |ends: u32| ends & !entry.ended == 0;
     let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));

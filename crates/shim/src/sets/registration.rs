@@ -65,10 +65,10 @@ pub(super) struct Registration {
     /// Edge-triggered, while TCP carried: so much had come when it was told of last, where it may
     /// be told anew for a purpose of this library's.
     pub(super) told_by_tcp: Option<u64>,
+    /// What of the end it was told of, as [`super::edges::held`] has it.
+    pub(super) ended: u32,
     /// For what it was rung last by a pair's line: see [`super::doors`].
     pub(super) rung: u64,
-    /// … and of the end, as [`super::edges::held`] has it.
-    pub(super) ended: u32,
     /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
     pub(super) retold: bool,
     /// The same, as far as nobody has asked who waits on a set that this one is in.

@@ -134,7 +134,7 @@ pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     }
 }
 
-/// Registrations that wait for room become hot, a thousand times a second at most: a token that
+/// Registrations that wait for room become hot, some hundred times a second at most: a token that
 /// says that there is room may have been thrown away by another reader of the same socket.
 pub(super) fn heat_masked(set: &Set) {
     const EVERY: u64 = 2_000_000;

@@ -352,19 +352,11 @@ impl Reader<'_> {
         Err(self.wrong(tap.span(), key, problem))
     }
 
-    /// Bytes, as QEMU's `-m` has them.
+    /// Bytes of memory.
     fn size(&self, raw: Option<&Spanned<String>>, key: &str) -> Result<Option<u64>, ConfigError> {
         let Some(raw) = raw else { return Ok(None) };
-        let text = raw.get_ref();
-        let shift = match text.chars().next_back() {
-            Some('M') => 20,
-            Some('G') => 30,
-            Some('T') => 40,
-            _ => 0,
-        };
-        let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
-        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-        let good = bytes.filter(|bytes| shift > 0 && (1 << 20..=1 << 60).contains(bytes));
+        let bytes = ginnel_region::parse_size(raw.get_ref());
+        let good = bytes.filter(|bytes| (1 << 20..=1 << 60).contains(bytes));
         let problem = "must be a size of memory, like \"512M\", \"16G\" or \"2T\"";
         good.map(Some).ok_or_else(|| self.wrong(raw.span(), key, problem))
     }

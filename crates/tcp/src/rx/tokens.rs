@@ -98,7 +98,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The same, for good.
+    /// Are this end's sleepers woken by tokens only, from now on and for good?
     fn is_shared(self) -> bool {
         !self.joined().rings()
             || self.slot().has(flag::SHARED)

@@ -107,7 +107,7 @@ impl<'a> Endpoint<'a> {
     pub(super) fn upgrade(self) -> Result<(), Corrupt> {
         let slot = self.slot();
         let Ok(facts) = kernel::facts(self.fd(), slot.has(flag::CONNECTED)) else { return Ok(()) };
-        if facts.state != 1 {
+        if facts.state != kernel::ESTABLISHED {
             return Ok(());
         }
         if facts.sent != slot.tx.sent.load(Relaxed) {
