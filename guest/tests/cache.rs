@@ -37,7 +37,8 @@ while time.time() < until:
 fn install_python(guest: &Guest) {
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cache-capi/python");
     let client = ginnel_guest::built("libginnel_cache_client.so").expect("the release build");
-    let mut python = Command::new("python3");
+    // Debian's: others may have a library of their own that a machine has no room for.
+    let mut python = Command::new("/usr/bin/python3");
     python.args(["-c", FILES]).env("PYTHONPATH", &module).env("PYTHONDONTWRITEBYTECODE", "1");
     let said = python.env("GINNEL_CACHE_LIBRARY", &client).output().expect("python3");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
@@ -93,9 +94,11 @@ fn a_program_in_python_reads_a_cache_of_another_machine() {
     let serve = "ginnel-cache -u root -l 0.0.0.0 -m 8 --segment & echo $! >pid; wait $!";
     let server = one.start(serve, PATIENCE * 3).expect("started");
     two.sh("for i in $(seq 100); do nc -z 10.77.0.1 11211 && exit 0; sleep 0.1; done; exit 1");
-    let read = format!("cd /root; GINNEL_CACHE_LIBRARY={LIBRARY} ./python reader.py");
+    let read = format!(
+        "cd /root; GINNEL_CACHE_LIBRARY={LIBRARY} ./python reader.py; s=$?; : >/tmp/ready; exit $s"
+    );
     let reader = two.start(&read, PATIENCE * 2).expect("started");
-    wait("a reader that has read", || {
+    wait("a reader that has read, or ended", || {
         (two.run("[ -e /tmp/ready ]", PATIENCE).ok()?.status == 0).then_some(())
     });
     one.sh("kill -9 $(cat pid)");
