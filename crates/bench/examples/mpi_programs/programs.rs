@@ -53,8 +53,9 @@ impl Figure {
     }
 }
 
-/// HPC Challenge's input, as Debian's example but for the size: 1500 unknowns on 1 × 2 ranks.
-const HPCC: &str = "HPLinpack benchmark input file\nGinnel\nHPL.out\n8\n1\n1500\n1\n80\n0\n1\n1\n2\n\
+/// HPC Challenge's input, as Debian's example but for the size: 400 unknowns on 1 × 2 ranks, which
+/// take seconds.
+const HPCC: &str = "HPLinpack benchmark input file\nGinnel\nHPL.out\n8\n1\n400\n1\n80\n0\n1\n1\n2\n\
     16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n1\n2\n64\n0\n0\n1\n8\n\
     ##### lines are for PTRANS only #####\n0\n1200\n0\n40\n";
 
