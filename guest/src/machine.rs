@@ -59,7 +59,7 @@ pub struct Spec {
     pub modules: Vec<String>,
     /// Its QEMU; without one that which [`Qemu::chosen`] gives.
     pub qemu: Option<Qemu>,
-    /// Its memory, MiB; 0: 256.
+    /// Its memory, MiB; 0: as much as what it boots from needs, 256 at least.
     pub memory: u32,
 }
 

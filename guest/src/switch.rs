@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// A machine's memory, MiB: `ginnel vm args` is told the same.
+const MEMORY: u32 = 256;
+
 /// A running switch. It is killed when it is dropped.
 pub struct VhostSwitch {
     child: Child,
@@ -70,12 +73,12 @@ impl VhostSwitch {
         let socket = self.directory.join(format!("{port}.sock"));
         let mut ginnel = Command::new(built("ginnel")?);
         ginnel
-            .args(["vm", "args", "--memory", "256M"])
+            .args(["vm", "args", "--memory", &format!("{MEMORY}M")])
             .args(Qemu::chosen()?.vhost_user_vectors())
             .args(further);
         ginnel.arg("--net").arg(socket);
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
-        Ok(Spec { options, address: Some(address.into()), ..Spec::new(port) })
+        Ok(Spec { options, address: Some(address.into()), memory: MEMORY, ..Spec::new(port) })
     }
 
     /// A guest without a network, with a device for sockets: as `ginnel vm args --vsock` connects
@@ -86,12 +89,12 @@ impl VhostSwitch {
     pub fn vsock_spec(&self, name: &str) -> Result<Spec> {
         let mut ginnel = Command::new(built("ginnel")?);
         ginnel
-            .args(["vm", "args", "--memory", "256M"])
+            .args(["vm", "args", "--memory", &format!("{MEMORY}M")])
             .args(Qemu::chosen()?.vhost_user_vectors())
             .arg("--vsock");
         ginnel.arg(self.directory.join(format!("{name}.vsock")));
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
-        Ok(Spec { options, ..Spec::new(name) })
+        Ok(Spec { options, memory: MEMORY, ..Spec::new(name) })
     }
 
     /// Where programs of the host reach a machine's sockets.

@@ -36,7 +36,8 @@ pub(super) fn qemu_command(kernel: &Kernel, spec: &Spec, files: &Files<'_>) -> R
     // else could see, it thinks. The other machine of the segment does.
     let (smp, clock) =
         if accelerator[1] == "tcg" { ("1,maxcpus=2", "tsc=reliable") } else { ("1", "") };
-    let memory = if spec.memory == 0 { 256 } else { spec.memory }.to_string();
+    let memory = if spec.memory == 0 { needed(&files.path("initrd"))? } else { spec.memory.into() };
+    let memory = memory.to_string();
     command.args(accelerator).args(["-machine", "q35", "-cpu", "max", "-m", &memory, "-smp", smp]);
     command
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"])
@@ -73,4 +74,13 @@ pub(super) fn qemu_command(kernel: &Kernel, spec: &Spec, files: &Files<'_>) -> R
             .arg(format!("virtio-net-pci,netdev=net,mac=52:54:00:67:00:{:02x}", last.unwrap_or(1)));
     }
     Ok(command)
+}
+
+/// How much memory a machine needs that boots from this archive, MiB. It lies there twice while it
+/// is unpacked, and then in a file system that takes no more than half of the memory (the kernel's
+/// `Documentation/filesystems/ramfs-rootfs-initramfs.rst`): what has no room there is left out, and
+/// nobody is told.
+fn needed(archive: &Path) -> Result<u64> {
+    let archive = std::fs::metadata(archive)?.len() >> 20;
+    Ok((64 + 3 * archive).max(256).next_multiple_of(64))
 }

@@ -112,14 +112,12 @@ impl Lab {
             .map(|name| file(name, program(directory.path(), name)))
             .to_vec();
         compiled.push(file("lives", program_of_sysv(directory.path(), "lives")));
-        // What a machine boots from lies in its memory twice while it boots.
-        let memory = if files.is_empty() { vec![] } else { vec!["-m".into(), "768".into()] };
         compiled.extend(files);
         let spec = |slot: u16, segment: &str| Spec {
             programs: programs.iter().map(|&name| name.to_owned()).collect(),
             netdev: Some(switch.netdev("net")),
             address: Some(format!("10.77.0.{slot}/24")),
-            options: [daemon.vm_args(segment, slot).expect("options"), memory.clone()].concat(),
+            options: daemon.vm_args(segment, slot).expect("options"),
             files: compiled.clone(),
             driver,
             ..Spec::new(&format!("guest{slot}"))
