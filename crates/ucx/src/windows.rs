@@ -218,7 +218,12 @@ unsafe fn share(
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // Of 0 bytes: a second map of what is shared stands there; of private memory there is none.
         // SAFETY: the page is the caller's, and has the same bytes then.
-        unsafe { libc::mremap(at, 0, PAGE, flags, page) == page }
+        let is_there = unsafe { libc::mremap(at, 0, PAGE, flags, page) == page };
+        if !is_there {
+            // SAFETY: as above.
+            unsafe { put_back(page, at) };
+        }
+        is_there
     };
     if !is_placed {
         // SAFETY: made above.
@@ -230,4 +235,20 @@ unsafe fn share(
         structure.shared = Some(shared);
     }
     Some(handle)
+}
+
+/// Puts a page where one was. Linux 6.1 takes the place for what is to be mapped there before it
+/// looks whether that may be (`mremap_to`; 6.18 looks first): memory of a device has no second map.
+///
+/// # Safety
+/// The page is the caller's, and what was in it lies at `copy`.
+unsafe fn put_back(page: *mut c_void, copy: *const c_void) {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if libc::mmap(page, PAGE, rights, flags, -1, 0) == page {
+            std::ptr::copy_nonoverlapping(copy.cast::<u8>(), page.cast(), PAGE);
+        }
+    }
 }
