@@ -15,6 +15,11 @@
 //! messages, and osc/ucx gives a lock back without waiting for what it did under it
 //! (`MPI_Compare_and_swap`, `MPI_Fetch_and_op`): behind them in a row of messages that is right,
 //! and beside them it is not.
+//!
+//! Who waits for a lock is done at once with each try, and osc/ucx makes progress between two of
+//! them on its own worker alone: messages of `MPI_Send` are pml/ucx's. Waiting for an answer Open
+//! MPI makes progress on everything now and then, so [`progress`] does so here: else a rank that
+//! has the lock, and waits in `MPI_Ssend` for the one that wants it, waits for ever.
 
 use crate::abi::{MapParameters, OK, Status};
 use crate::library::{self, MemoryMap, MemoryQuery, MemoryUnmap};
@@ -81,8 +86,12 @@ pub fn stand_before() {
     let calls = [
         (c"calloc", zeroed as *const () as *mut c_void),
         (c"free", free as *const () as *mut c_void),
+        (c"ucp_worker_progress", progress as *const () as *mut c_void),
     ];
-    // SAFETY: they have the C library's types, and do what its functions do.
+    if library::progress_calls().is_none() {
+        return;
+    }
+    // SAFETY: they have the types of the functions that they stand for, and do what those do.
     unsafe { plt::redirect(c"mca_osc_ucx.so", &calls) };
 }
 
@@ -128,6 +137,33 @@ unsafe extern "C" fn free(memory: *mut c_void) {
     drop(all);
     // SAFETY: made by `place`, and its user has no more use of it.
     unsafe { libc::munmap(structure.map as *mut c_void, structure.map_len) };
+}
+
+/// So many calls in vain, then everything makes progress.
+const VAIN: u32 = 32;
+
+thread_local! {
+    /// Calls in vain of this thread since there was something. `None`: everything makes progress
+    /// now.
+    static IN_VAIN: Cell<Option<u32>> = const { Cell::new(Some(0)) };
+}
+
+/// `ucp_worker_progress`, as osc/ucx calls it.
+unsafe extern "C" fn progress(worker: *mut c_void) -> u32 {
+    let Some((progress, all)) = library::progress_calls() else { return 0 };
+    // SAFETY: handed on as it came.
+    let done = unsafe { progress(worker) };
+    let Ok(Some(vain)) = IN_VAIN.try_with(Cell::get) else { return done };
+    let set = |vain| _ = IN_VAIN.try_with(|it| it.set(vain));
+    if done > 0 || vain < VAIN {
+        set(Some(if done > 0 { 0 } else { vain + 1 }));
+        return done;
+    }
+    set(None);
+    // SAFETY: Open MPI calls it wherever it waits, osc/ucx within its calls among others.
+    unsafe { all() };
+    set(Some(0));
+    done
 }
 
 /// Does this lie in a structure?
