@@ -4,6 +4,7 @@
  *   mpi_windows SEED PHASES [FAULT]
  *   mpi_windows meet    ranks count up one place of rank 0's own memory, each by another call
  *   mpi_windows sends   who has a lock sends to who waits for it, and waits until that is received
+ *   mpi_windows shared  windows of shared memory beside others, each made by what it is said to be made by
  *   mpi_windows held    rank 1 locks everybody's window and keeps it; rank 0 says "ready" and the number of each
  *   mpi_windows abort   … and gives the job up a second later
  *
@@ -448,6 +449,53 @@ static void sends(void)
 	MPI_Win_free(&win);
 }
 
+/* Does this lie in the segment, which is the file mpi? */
+static int is_in_segment(const void *memory)
+{
+	char line[512];
+	unsigned long from, to;
+	int is = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= (unsigned long)memory && (unsigned long)memory < to)
+			is = strstr(line, "/mpi\n") != NULL;
+	fclose(maps);
+	return is;
+}
+
+/* Ranks that share memory, all of one host, beside a window of another kind. */
+static void shared(void)
+{
+	enum { ROUNDS = 3 };
+	MPI_Comm here;
+	int at, n;
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+	MPI_Comm_rank(here, &at);
+	MPI_Comm_size(here, &n);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct window w = {.flavor = ALLOCATED, .how = FENCE};
+		MPI_Win other;
+		MPI_Aint bytes;
+		long *memory, *next;
+		int unit;
+		MPI_Aint own = (1 + at % 2 * 1000) * (MPI_Aint)sizeof(long);
+		MPI_Win_allocate(sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &w.memory, &other);
+		MPI_Win_allocate_shared(own, sizeof(long), MPI_INFO_NULL, here, &memory, &w.win);
+		MPI_Win_shared_query(w.win, (at + 1) % n, &bytes, &unit, &next);
+		MPI_Win_fence(0, w.win);
+		memory[0] = round * 100 + at;
+		MPI_Win_fence(0, w.win);
+		if (next[0] != round * 100 + (at + 1) % n)
+			wrong(&w, "what the next one wrote", next[0], round * 100 + (at + 1) % n);
+		if (!is_in_segment(w.memory) || is_in_segment(memory))
+			wrong(&w, "windows in the segment", is_in_segment(w.memory) + is_in_segment(memory), 1);
+		MPI_Win_fence(0, w.win);
+		MPI_Win_free(&w.win);
+		MPI_Win_free(&other);
+	}
+	MPI_Comm_free(&here);
+}
+
 /* Rank 1 has the windows of all for itself, and they wait for it: until it is killed, or gives the job up. */
 static void hold(int gives_up)
 {
@@ -489,9 +537,9 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} alone[] = {{"meet", meet}, {"sends", sends}};
+	} alone[] = {{"meet", meet}, {"sends", sends}, {"shared", shared}};
 	int is_alone = 0;
-	for (int i = 0; argc > 1 && i < 2; i++)
+	for (int i = 0; argc > 1 && i < 3; i++)
 		if (!strcmp(argv[1], alone[i].name))
 			alone[i].run(), is_alone = 1;
 	for (int i = 0; i < threads; i++) {
