@@ -5,10 +5,17 @@
 //! Whoever reads standard error may be slow, or stand still, and a machine whose front end comes
 //! and goes without end may write as many lines as it likes. No frame waits for that: a line for
 //! which there is no room is lost, and the next one says so.
+//!
+//! To ask for room before does not do: others write to the same pipe meanwhile, and a terminal has
+//! room for some bytes of a line. So a socket is sent the line without waiting, and a pipe or a
+//! terminal is opened anew: not to wait is said of an open file, which others have, too.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use std::fmt::{Display, Write as _};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -48,20 +55,41 @@ pub fn write(level: Level, event: &str, fields: &[(&str, &dyn Display)]) {
     }
     let lost = LOST.swap(0, Ordering::Relaxed);
     let _ = if lost == 0 { writeln!(line) } else { writeln!(line, " lines_lost={lost}") };
-    if !put(std::io::stderr(), &line) {
+    static AGAIN: LazyLock<Option<OwnedFd>> = LazyLock::new(|| again(std::io::stderr()));
+    if !put(std::io::stderr(), AGAIN.as_ref(), &line) {
         LOST.fetch_add(lost + 1, Ordering::Relaxed);
     }
 }
 
-/// Writes a line where there is room for it.
-fn put(to: impl AsFd, line: &str) -> bool {
+/// Opens a pipe or a terminal again, so that writing there waits for nobody. `None`: it is neither,
+/// or another user's.
+fn again(file: impl AsFd) -> Option<OwnedFd> {
+    let kind = FileType::from_raw_mode(fstat(&file).ok()?.st_mode);
+    if !matches!(kind, FileType::Fifo | FileType::CharacterDevice) {
+        return None;
+    }
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty()).ok()
+}
+
+/// Writes a line where there is room for it. `again` is what was opened [`again`].
+fn put(to: impl AsFd, again: Option<&OwnedFd>, line: &str) -> bool {
+    // There is nobody to tell that standard error is closed.
+    let whole = |written: Result<usize, Errno>| written == Ok(line.len());
+    if let Some(again) = again {
+        return whole(rustix::io::write(again, line.as_bytes()));
+    }
+    match send(&to, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Err(Errno::NOTSOCK) => {}
+        sent => return whole(sent),
+    }
     let mut polled = [PollFd::new(&to, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let asked = poll(&mut polled, Some(&now));
-    // A pipe has room for 4 KiB then (pipe(7), PIPE_BUF), a socket for more.
+    // A pipe has room for 4 KiB then (pipe(7), PIPE_BUF).
     let room = asked.is_ok() && polled[0].revents().contains(PollFlags::OUT);
-    // There is nobody to tell that standard error is closed.
-    room && rustix::io::write(&to, line.as_bytes()).is_ok()
+    room && whole(rustix::io::write(&to, line.as_bytes()))
 }
 
 /// `log!(Info, "connected", port = name)`: see [`fn@crate::log::write`].
@@ -76,14 +104,45 @@ macro_rules! log {
 mod tests {
     use super::*;
 
+    const LINE: &str = "level=info event=connected port=vm1\n";
+
+    /// So many lines have room while nobody reads.
+    fn fill(to: impl AsFd) -> usize {
+        let again = again(&to);
+        (0..1 << 20).take_while(|_| put(&to, again.as_ref(), LINE)).count()
+    }
+
     #[test]
     fn nobody_waits_for_who_reads() {
         let (reads, writes) = rustix::pipe::pipe().expect("a pipe");
-        let line = "level=info event=connected port=vm1\n".repeat(100);
-        let written = (0..1000).take_while(|_| put(&writes, &line)).count();
-        assert!((1..1000).contains(&written), "{written}");
+        let written = fill(&writes);
+        assert!((1..1 << 20).contains(&written), "{written}");
         let mut room = vec![0; 65536];
         assert!(rustix::io::read(&reads, &mut room[..]).is_ok_and(|len| len > 4096));
-        assert!(put(&writes, &line), "there is room again");
+        assert!(fill(&writes) > 0, "there is room again");
+    }
+
+    #[test]
+    fn nobody_waits_at_a_terminal_or_a_socket_that_stand_still() {
+        let [_reads, writes] =
+            std::os::unix::net::UnixStream::pair().map(|(a, b)| [a, b]).expect("two");
+        assert!((1..1 << 20).contains(&fill(&writes)));
+        let all = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).expect("a terminal");
+        rustix::pty::unlockpt(&all).expect("unlocked");
+        let name = rustix::pty::ptsname(&all, Vec::new()).expect("its name");
+        let terminal = open(name, OFlags::WRONLY | OFlags::NOCTTY, Mode::empty()).expect("opened");
+        assert!((1..1 << 20).contains(&fill(&terminal)));
+    }
+
+    /// Several threads find the same room.
+    #[test]
+    fn nobody_waits_for_others_who_write() {
+        let (_reads, writes) = rustix::pipe::pipe().expect("a pipe");
+        let again = again(&writes);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..5000).for_each(|_| _ = put(&writes, again.as_ref(), LINE)));
+            }
+        });
     }
 }
