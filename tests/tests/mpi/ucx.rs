@@ -35,11 +35,17 @@ pub fn ucx(stand: &Stand, library: Library, ranks: u32) -> Command {
 
 /// Right, by the transport alone (there is no other: UCX_TLS), and nothing is left.
 fn over_ucx(library: Library, ranks: u32, what: &str) {
+    over_ucx_with(library, ranks, what, &[]);
+}
+
+/// The same with these settings.
+fn over_ucx_with(library: Library, ranks: u32, what: &str, set: &[(&str, &str)]) {
     let _permit = permit::cpu(2);
     let name = format!("mpi-ucx-{}-{ranks}-{what}", library.name);
     let Some(program) = program(library, &name) else { return };
     let stand = Stand::plain(&name).limit(Duration::from_secs(300));
-    let done = stand.run(ucx(&stand, library, ranks).arg(program).arg(what));
+    let mut command = ucx(&stand, library, ranks);
+    let done = stand.run(command.envs(set.iter().copied()).arg(program).arg(what));
     assert!(done.success() && done.stdout.contains("all well"), "{done}");
     assert_nothing_is_left(&stand);
 }
@@ -59,6 +65,15 @@ fn mpich_over_ucx() {
 fn over_ucx_with_other_numbers_of_ranks() {
     for library in [OPEN_MPI, MPICH] {
         [1, 2, 4].into_iter().for_each(|ranks| over_ucx(library, ranks, "check"));
+    }
+}
+
+/// Beside UCX's own transport that reads long messages out of the sender's memory.
+#[test]
+#[ignore = "test-all: as others here"]
+fn over_ucx_with_long_messages_in_one_copy() {
+    for library in [OPEN_MPI, MPICH] {
+        over_ucx_with(library, 3, "check", &[("UCX_TLS", "ginnel,cma,self")]);
     }
 }
 
