@@ -10,6 +10,7 @@ pub const WRITE: u16 = 2;
 pub const INDIRECT: u16 = 4;
 /// Descriptors into which one frame may go.
 const MAX_PIECES: usize = 512;
+const FEW_PIECES: usize = 64;
 
 /// Something is broken: what, is not compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,6 +300,7 @@ impl Virtqueue {
             return Ok(vec![(head, vec![piece])]);
         }
         let (mut chains, mut room, mut walked) = (Vec::new(), 0, 0);
+        let most = MAX_PIECES.min(FEW_PIECES + total / 128);
         while room < total {
             let entry = self.next.wrapping_add(chains.len() as u16);
             if entry == self.seen {
@@ -314,7 +316,7 @@ impl Virtqueue {
             let (pieces, count) = self.chain(ram, head, true).map_err(wrong)?;
             let len = len(&pieces) as usize;
             (room, walked) = (room + len, walked + count);
-            if len < header || walked > MAX_PIECES {
+            if len < header || walked > most {
                 return Err(Given::Wrong);
             }
             chains.push((head, pieces));

@@ -1,5 +1,5 @@
 //! mpi4py's own tests, of the release that Debian has, each file a job of two ranks: what passes
-//! over Open MPI's own shared memory, or with MPICH over TCP, is to pass over Ginnel.
+//! over TCP is to pass over Ginnel.
 //!
 //! Debian has mpi4py for Open MPI alone: for MPICH it is compiled from its source.
 
@@ -59,6 +59,7 @@ fn left_out(way: &str, file: &str) -> Option<&'static str> {
     LEFT_OUT.iter().find(|(of, name, _)| *of == way && *name == file).map(|(_, _, why)| *why)
 }
 
+/// Open MPI over TCP, without Ginnel.
 fn plain(stand: &Stand) -> Command {
     let mut command = stand.command(OPEN_MPI.launcher);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -73,7 +74,11 @@ fn plain(stand: &Stand) -> Command {
         "ob1",
         "--mca",
         "btl",
-        "vader,self",
+        "tcp,self",
+        "--mca",
+        "osc",
+        // It would find ways of UCX's own.
+        "^ucx",
     ]);
     command
 }

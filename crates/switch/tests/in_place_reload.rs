@@ -196,8 +196,14 @@ fn content_is_exact_while_the_fabric_changes_under_load() {
     let taken = std::thread::scope(|scope| {
         let reloads = scope.spawn(|| {
             for in_place in [3000, 4000, 2000] {
-                std::thread::sleep(Duration::from_millis(500));
-                lent.fetch_add(labs[0].host("h2").in_place_frames, Ordering::Relaxed);
+                // However long a busy machine takes for so many.
+                let until = Instant::now() + PATIENCE;
+                let mut some = 0;
+                while some <= 40 && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(10));
+                    some = labs[0].host("h2").in_place_frames;
+                }
+                lent.fetch_add(some, Ordering::Relaxed);
                 let text = net.lending(in_place).text(1, 2, None);
                 assert_eq!(labs[0].reload(&format!("[port.a]\n{text}")).error, None);
                 know();
@@ -206,5 +212,5 @@ fn content_is_exact_while_the_fabric_changes_under_load() {
         load(&mut a, &mut b, |_| !reloads.is_finished())
     });
     let lent = lent.into_inner();
-    assert!(taken > 200 && lent > 100, "{taken} arrived, {lent} were lent");
+    assert!(taken > 100 && lent > 100, "{taken} arrived, {lent} were lent");
 }

@@ -62,12 +62,19 @@ fn those_who_take_nothing_leave_room_for_who_does() {
     }
 }
 
+/// How often a machine that wants that was told of something since it was asked last.
+fn told(b: &FrontEnd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(&b.queues[0].call, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
 /// A machine offers as many buffers of one byte as its queue holds, each a chain of so many
-/// descriptors, all at once. Returns how often, in some time, the switch told it of some.
-fn crumbs(b: &FrontEnd, chain: u16, patience: Duration) -> u64 {
+/// descriptors, all at once. Returns where the used ring will be then.
+fn offer_crumbs(b: &FrontEnd, chain: u16) -> u16 {
     let (buffer, size) = (GUEST + (64 << 10), b.queues[0].size());
     let [_, available, used] = b.queues[0].places();
-    b.describe(0, 0, buffer, HEADER as u32 + 1, 2 | 1, 1);
+    let more = u16::from(chain > 1);
+    b.describe(0, 0, buffer, HEADER as u32 + 1, 2 | more, 1);
     for index in 1..chain {
         let more = u16::from(index + 1 < chain);
         b.describe(0, index, buffer, 0, 2 | more, index + 1);
@@ -75,18 +82,20 @@ fn crumbs(b: &FrontEnd, chain: u16, patience: Duration) -> u64 {
     for entry in 0..u64::from(size) {
         b.write(available + 4 + 2 * entry, &[0, 0]);
     }
-    let told = |b: &FrontEnd| {
-        let mut count = [0; 8];
-        rustix::io::read(&b.queues[0].call, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
-    };
-    let was = u16::from_le_bytes(b.read(used + 2));
+    let all = u16::from_le_bytes(b.read(used + 2)).wrapping_add(size);
     told(b);
     fence(Ordering::SeqCst);
-    b.write(available + 2, &was.wrapping_add(size).to_le_bytes());
+    b.write(available + 2, &all.to_le_bytes());
     b.kick(0);
+    all
+}
+
+/// Waits until they are full. Returns how often, in some time, the switch told the machine of some.
+fn told_of_crumbs(b: &FrontEnd, all: u16, patience: Duration) -> u64 {
+    let [_, _, used] = b.queues[0].places();
     let until = Instant::now() + patience;
     let mut count = 0;
-    while u16::from_le_bytes(b.read(used + 2)) != was.wrapping_add(size) && Instant::now() < until {
+    while u16::from_le_bytes(b.read(used + 2)) != all && Instant::now() < until {
         count += told(b);
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -94,15 +103,68 @@ fn crumbs(b: &FrontEnd, chain: u16, patience: Duration) -> u64 {
     count + told(b)
 }
 
+fn crumbs(b: &FrontEnd, chain: u16, patience: Duration) -> u64 {
+    let all = offer_crumbs(b, chain);
+    told_of_crumbs(b, all, patience)
+}
+
+/// Makes one packet available so many times at once.
+fn send_at_once(a: &mut FrontEnd, header: &Header, data: &[u8], times: u16) {
+    let [_, available, used] = a.queues[1].places();
+    // Where nothing is received.
+    let (buffer, size) = (a.queues[1].base + (64 << 10), a.queues[1].size());
+    a.write(buffer, &[&header.bytes()[..], data].concat());
+    a.describe(1, 0, buffer, (HEADER + data.len()) as u32, 0, 0);
+    for entry in 0..u64::from(size) {
+        a.write(available + 4 + 2 * entry, &[0, 0]);
+    }
+    let was = u16::from_le_bytes(a.read(used + 2));
+    fence(Ordering::SeqCst);
+    a.write(available + 2, &was.wrapping_add(times).to_le_bytes());
+    a.kick(1);
+}
+
+/// A machine that is told each time.
+fn told_each_time(lab: &Lab, name: &str, cid: u64) -> Guest {
+    let mut options = Options { size: 1024, ..Options::vsock() };
+    options.features &= !features::EVENT_IDX;
+    Guest::with(lab.directory.path(), name, cid, options)
+}
+
+/// A few small packets that are there at once are hundreds for who takes a byte at a time.
+#[test]
+fn small_packets_in_crumbs_are_no_way_to_a_longer_turn() {
+    let (lab, _) = machines(2);
+    let mut a = Guest::new(&lab, "a", 3);
+    let mut b = told_each_time(&lab, "b", 4);
+    connect_wide(&mut a, &mut b);
+    let all = offer_crumbs(&b.front, 1);
+    let header = Header { len: 200, ..a.header(1000, (4, 80), Op::Rw) };
+    send_at_once(&mut a.front, &header, &[7; 200], 6);
+    let times = told_of_crumbs(&b.front, all, PATIENCE);
+    assert!(times >= 3, "1024 packets were given in {times} turns");
+}
+
+/// To ask the system whether somebody listens takes longer than to pass a packet on.
+#[test]
+fn calls_of_nobody_are_no_way_to_a_longer_turn() {
+    let (lab, _) = machines(1);
+    let mut a = told_each_time(&lab, "a", 3);
+    let [_, _, used] = a.front.queues[0].places();
+    let was = u16::from_le_bytes(a.front.read(used + 2));
+    told(&a.front);
+    let header = a.header(1000, (HOST, 80), Op::Request);
+    send_at_once(&mut a.front, &header, &[], 100);
+    let times = told_of_crumbs(&a.front, was.wrapping_add(100), PATIENCE);
+    assert!(times >= 5, "100 calls in {times} turns");
+}
+
 #[test]
 fn who_takes_crumbs_takes_no_more_than_its_turn() {
     for chain in [512, 513] {
         let (lab, _) = machines(4);
         let mut a = Guest::new(&lab, "a", 3);
-        let mut options = Options { size: 1024, ..Options::vsock() };
-        // It is told each time.
-        options.features &= !features::EVENT_IDX;
-        let mut b = Guest::with(lab.directory.path(), "b", 4, options);
+        let mut b = told_each_time(&lab, "b", 4);
         let [mut c, mut d] = [("c", 5), ("d", 6)].map(|(name, cid)| Guest::new(&lab, name, cid));
         connect_wide(&mut a, &mut b);
         connect(&mut c, &mut d);

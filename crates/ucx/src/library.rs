@@ -131,6 +131,23 @@ pub fn memory_calls() -> Option<(MemoryUnmap, MemoryQuery)> {
     unsafe { Some((function(library, c"ucp_mem_unmap")?, function(library, c"ucp_mem_query")?)) }
 }
 
+/// `ucp_worker_progress`
+pub type Progress = unsafe extern "C" fn(*mut c_void) -> u32;
+
+/// `opal_progress`
+pub type ProgressOfAll = unsafe extern "C" fn();
+
+/// A worker's progress, and that of everything in Open MPI.
+pub fn progress_calls() -> Option<(Progress, ProgressOfAll)> {
+    static FOUND: OnceLock<Option<(Progress, ProgressOfAll)>> = OnceLock::new();
+    // SAFETY: the functions of these names have these types (ucp/api/ucp.h,
+    // opal/runtime/opal_progress.h).
+    *FOUND.get_or_init(|| unsafe {
+        let all = function(handle(c"libopen-pal.so.40"), c"opal_progress")?;
+        Some((function(handle(c"libucp.so.0"), c"ucp_worker_progress")?, all))
+    })
+}
+
 /// A library that is there already; else what comes behind this one.
 fn handle(name: &CStr) -> *mut c_void {
     // SAFETY: a terminated name; nothing is loaded anew.

@@ -15,6 +15,11 @@
 //! messages, and osc/ucx gives a lock back without waiting for what it did under it
 //! (`MPI_Compare_and_swap`, `MPI_Fetch_and_op`): behind them in a row of messages that is right,
 //! and beside them it is not.
+//!
+//! Who waits for a lock is done at once with each try, and osc/ucx makes progress between two of
+//! them on its own worker alone: messages of `MPI_Send` are pml/ucx's. Waiting for an answer Open
+//! MPI makes progress on everything now and then, so [`progress`] does so here: else a rank that
+//! has the lock, and waits in `MPI_Ssend` for the one that wants it, waits for ever.
 
 use crate::abi::{MapParameters, OK, Status};
 use crate::library::{self, MemoryMap, MemoryQuery, MemoryUnmap};
@@ -81,8 +86,12 @@ pub fn stand_before() {
     let calls = [
         (c"calloc", zeroed as *const () as *mut c_void),
         (c"free", free as *const () as *mut c_void),
+        (c"ucp_worker_progress", progress as *const () as *mut c_void),
     ];
-    // SAFETY: they have the C library's types, and do what its functions do.
+    if library::progress_calls().is_none() {
+        return;
+    }
+    // SAFETY: they have the types of the functions that they stand for, and do what those do.
     unsafe { plt::redirect(c"mca_osc_ucx.so", &calls) };
 }
 
@@ -128,6 +137,33 @@ unsafe extern "C" fn free(memory: *mut c_void) {
     drop(all);
     // SAFETY: made by `place`, and its user has no more use of it.
     unsafe { libc::munmap(structure.map as *mut c_void, structure.map_len) };
+}
+
+/// So many calls in vain, then everything makes progress.
+const VAIN: u32 = 32;
+
+thread_local! {
+    /// Calls in vain of this thread since there was something. `None`: everything makes progress
+    /// now.
+    static IN_VAIN: Cell<Option<u32>> = const { Cell::new(Some(0)) };
+}
+
+/// `ucp_worker_progress`, as osc/ucx calls it.
+unsafe extern "C" fn progress(worker: *mut c_void) -> u32 {
+    let Some((progress, all)) = library::progress_calls() else { return 0 };
+    // SAFETY: handed on as it came.
+    let done = unsafe { progress(worker) };
+    let Ok(Some(vain)) = IN_VAIN.try_with(Cell::get) else { return done };
+    let set = |vain| _ = IN_VAIN.try_with(|it| it.set(vain));
+    if done > 0 || vain < VAIN {
+        set(Some(if done > 0 { 0 } else { vain + 1 }));
+        return done;
+    }
+    set(None);
+    // SAFETY: Open MPI calls it wherever it waits, osc/ucx within its calls among others.
+    unsafe { all() };
+    set(Some(0));
+    done
 }
 
 /// Does this lie in a structure?
@@ -218,7 +254,12 @@ unsafe fn share(
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // Of 0 bytes: a second map of what is shared stands there; of private memory there is none.
         // SAFETY: the page is the caller's, and has the same bytes then.
-        unsafe { libc::mremap(at, 0, PAGE, flags, page) == page }
+        let is_there = unsafe { libc::mremap(at, 0, PAGE, flags, page) == page };
+        if !is_there {
+            // SAFETY: as above.
+            unsafe { put_back(page, at) };
+        }
+        is_there
     };
     if !is_placed {
         // SAFETY: made above.
@@ -230,4 +271,20 @@ unsafe fn share(
         structure.shared = Some(shared);
     }
     Some(handle)
+}
+
+/// Puts a page where one was. Linux 6.1 takes the place for what is to be mapped there before it
+/// looks whether that may be (`mremap_to`; 6.18 looks first): memory of a device has no second map.
+///
+/// # Safety
+/// The page is the caller's, and what was in it lies at `copy`.
+unsafe fn put_back(page: *mut c_void, copy: *const c_void) {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if libc::mmap(page, PAGE, rights, flags, -1, 0) == page {
+            std::ptr::copy_nonoverlapping(copy.cast::<u8>(), page.cast(), PAGE);
+        }
+    }
 }

@@ -3,6 +3,8 @@
  *
  *   mpi_windows SEED PHASES [FAULT]
  *   mpi_windows meet    ranks count up one place of rank 0's own memory, each by another call
+ *   mpi_windows sends   who has a lock sends to who waits for it, and waits until that is received
+ *   mpi_windows shared  windows of shared memory beside others, each made by what it is said to be made by
  *   mpi_windows held    rank 1 locks everybody's window and keeps it; rank 0 says "ready" and the number of each
  *   mpi_windows abort   … and gives the job up a second later
  *
@@ -419,6 +421,81 @@ static void meet(void)
 	MPI_Win_free(&win);
 }
 
+/* Rank 0 has its window locked, and sends to the others, who wait for the lock. */
+static void sends(void)
+{
+	enum { BYTES = 1 << 20 };
+	static char bytes[BYTES];
+	long *memory;
+	int n;
+	MPI_Win win;
+	MPI_Request received;
+	MPI_Comm_size(MPI_COMM_WORLD, &n);
+	MPI_Win_allocate(sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+	if (me == 0)
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+	else
+		MPI_Irecv(bytes, BYTES, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &received);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (me > 0)
+		MPI_Win_lock(me % 2 ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, 0, 0, win);
+	else
+		usleep(100000);
+	for (int rank = 1; rank < n && me == 0; rank++)
+		MPI_Ssend(bytes, BYTES, MPI_BYTE, rank, 0, MPI_COMM_WORLD);
+	MPI_Win_unlock(0, win);
+	if (me > 0)
+		MPI_Wait(&received, MPI_STATUS_IGNORE);
+	MPI_Win_free(&win);
+}
+
+/* Does this lie in the segment, which is the file mpi? */
+static int is_in_segment(const void *memory)
+{
+	char line[512];
+	unsigned long from, to;
+	int is = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= (unsigned long)memory && (unsigned long)memory < to)
+			is = strstr(line, "/mpi\n") != NULL;
+	fclose(maps);
+	return is;
+}
+
+/* Ranks that share memory, all of one host, beside a window of another kind. */
+static void shared(void)
+{
+	enum { ROUNDS = 3 };
+	MPI_Comm here;
+	int at, n;
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+	MPI_Comm_rank(here, &at);
+	MPI_Comm_size(here, &n);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct window w = {.flavor = ALLOCATED, .how = FENCE};
+		MPI_Win other;
+		MPI_Aint bytes;
+		long *memory, *next;
+		int unit;
+		MPI_Aint own = (1 + at % 2 * 1000) * (MPI_Aint)sizeof(long);
+		MPI_Win_allocate(sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &w.memory, &other);
+		MPI_Win_allocate_shared(own, sizeof(long), MPI_INFO_NULL, here, &memory, &w.win);
+		MPI_Win_shared_query(w.win, (at + 1) % n, &bytes, &unit, &next);
+		MPI_Win_fence(0, w.win);
+		memory[0] = round * 100 + at;
+		MPI_Win_fence(0, w.win);
+		if (next[0] != round * 100 + (at + 1) % n)
+			wrong(&w, "what the next one wrote", next[0], round * 100 + (at + 1) % n);
+		if (!is_in_segment(w.memory) || is_in_segment(memory))
+			wrong(&w, "windows in the segment", is_in_segment(w.memory) + is_in_segment(memory), 1);
+		MPI_Win_fence(0, w.win);
+		MPI_Win_free(&w.win);
+		MPI_Win_free(&other);
+	}
+	MPI_Comm_free(&here);
+}
+
 /* Rank 1 has the windows of all for itself, and they wait for it: until it is killed, or gives the job up. */
 static void hold(int gives_up)
 {
@@ -457,11 +534,16 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &me);
 	if (argc > 1 && (!strcmp(argv[1], "held") || !strcmp(argv[1], "abort")))
 		hold(argv[1][0] == 'a');
-	int meets = argc > 1 && !strcmp(argv[1], "meet");
-	if (meets)
-		meet();
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} alone[] = {{"meet", meet}, {"sends", sends}, {"shared", shared}};
+	int is_alone = 0;
+	for (int i = 0; argc > 1 && i < 3; i++)
+		if (!strcmp(argv[1], alone[i].name))
+			alone[i].run(), is_alone = 1;
 	for (int i = 0; i < threads; i++) {
-		all[i].state = mix(seed * 1000003 + (u64)i * 7919), all[i].phases = meets ? 0 : argc > 2 ? atoi(argv[2]) : 20;
+		all[i].state = mix(seed * 1000003 + (u64)i * 7919), all[i].phases = is_alone ? 0 : argc > 2 ? atoi(argv[2]) : 20;
 		MPI_Comm_dup(MPI_COMM_WORLD, &all[i].comm);
 	}
 	for (int i = 1; i < threads; i++)

@@ -35,11 +35,17 @@ pub fn ucx(stand: &Stand, library: Library, ranks: u32) -> Command {
 
 /// Right, by the transport alone (there is no other: UCX_TLS), and nothing is left.
 fn over_ucx(library: Library, ranks: u32, what: &str) {
+    over_ucx_with(library, ranks, what, &[]);
+}
+
+/// The same with these settings.
+fn over_ucx_with(library: Library, ranks: u32, what: &str, set: &[(&str, &str)]) {
     let _permit = permit::cpu(2);
     let name = format!("mpi-ucx-{}-{ranks}-{what}", library.name);
     let Some(program) = program(library, &name) else { return };
     let stand = Stand::plain(&name).limit(Duration::from_secs(300));
-    let done = stand.run(ucx(&stand, library, ranks).arg(program).arg(what));
+    let mut command = ucx(&stand, library, ranks);
+    let done = stand.run(command.envs(set.iter().copied()).arg(program).arg(what));
     assert!(done.success() && done.stdout.contains("all well"), "{done}");
     assert_nothing_is_left(&stand);
 }
@@ -59,6 +65,15 @@ fn mpich_over_ucx() {
 fn over_ucx_with_other_numbers_of_ranks() {
     for library in [OPEN_MPI, MPICH] {
         [1, 2, 4].into_iter().for_each(|ranks| over_ucx(library, ranks, "check"));
+    }
+}
+
+/// Beside UCX's own transport that reads long messages out of the sender's memory.
+#[test]
+#[ignore = "test-all: as others here"]
+fn over_ucx_with_long_messages_in_one_copy() {
+    for library in [OPEN_MPI, MPICH] {
+        over_ucx_with(library, 3, "check", &[("UCX_TLS", "ginnel,cma,self")]);
     }
 }
 
@@ -163,6 +178,11 @@ fn scribble(segment: &Path, seed: u64, stop: &AtomicBool) {
         if random() % 8 == 0 {
             garble(random(), &mut random);
         }
+        // What the locks of a window lie in: 38 words, and zeroes behind them.
+        let page = random() % (REACH / 4096) * 512;
+        if (page + 38..page + 512).all(|at| word(at).load(Ordering::Relaxed) == 0) {
+            garble(page + random() % 38, &mut random);
+        }
         // So seldom that ranks get beyond their first messages.
         std::thread::sleep(Duration::from_micros(50));
     }
@@ -170,8 +190,8 @@ fn scribble(segment: &Path, seed: u64, stop: &AtomicBool) {
     unsafe { libc::munmap(base, REACH) };
 }
 
-/// Whoever has the segment and not the job's key may garble what ranks tell each other, and so end
-/// the job or have it wait, but not crash a rank.
+/// Whoever has the segment and not the job's key may garble what ranks tell each other, and the
+/// locks of their windows, and so end the job or have it wait, but not crash a rank.
 #[test]
 #[ignore = "test-all: a minute"]
 fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
@@ -181,8 +201,9 @@ fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
         .and_then(|seed| seed.parse().ok())
         .unwrap_or_else(|| u64::from(std::process::id()));
     println!("seed {seed}");
-    for round in 0..6 {
+    for round in 0..8 {
         let library = [OPEN_MPI, MPICH][round as usize % 2];
+        let what = ["check", "oneside"][round as usize / 2 % 2];
         let name = format!("mpi-ucx-garbage-{}", library.name);
         let Some(program) = program(library, &name) else { return };
         let stand = Stand::plain(&name).limit(Duration::from_secs(120));
@@ -193,7 +214,7 @@ fn garbage_in_the_segment_crashes_no_rank_over_ucx() {
             .arg(launch.get_program())
             .args(launch.get_args())
             .arg(program)
-            .arg("check");
+            .arg(what);
         command.envs(launch.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let (segment, stop) = (stand.dir().join("mpi"), AtomicBool::new(false));
         let done = std::thread::scope(|scope| {

@@ -57,6 +57,32 @@ fn who_meets_in_memory_of_the_program_counts_right() {
     }
 }
 
+/// A try for a lock in the segment is done at once: between two of them the rank answers others.
+#[test]
+fn who_waits_for_a_lock_answers_messages() {
+    let _permit = permit::cpu(2);
+    let name = "mpi-windows-sends";
+    let Some(program) = program(OPEN_MPI, name) else { return };
+    let stand = Stand::plain(name).limit(Duration::from_secs(120));
+    for ranks in [2, 3] {
+        let done = stand.run(ucx(&stand, OPEN_MPI, ranks).arg(&program).arg("sends"));
+        assert!(done.success() && done.stdout.contains("all well"), "{done}");
+        assert_nothing_is_left(&stand);
+    }
+}
+
+/// osc/ucx refuses a window of `MPI_Win_allocate_shared`, and takes all others.
+#[test]
+fn who_shares_memory_has_windows_beside_those_in_the_segment() {
+    let _permit = permit::cpu(2);
+    let name = "mpi-windows-shared";
+    let Some(program) = program(OPEN_MPI, name) else { return };
+    let stand = stand(name);
+    let done = stand.run(ucx(&stand, OPEN_MPI, 3).arg(&program).arg("shared"));
+    assert!(done.success() && done.stdout.contains("all well"), "{done}");
+    assert_nothing_is_left(&stand);
+}
+
 #[test]
 #[ignore = "test-all: a minute, new seeds each time"]
 fn random_one_sided_programs_come_to_what_they_must() {

@@ -62,7 +62,10 @@ impl Library {
             ])),
             (Self::OpenMpi, Over::Ucx) => Ok(owned(&[
                 ("OMPI_MCA_pml", "ucx"),
-                ("OMPI_MCA_osc", "ucx"),
+                // Windows of MPI_Win_allocate_shared osc/ucx refuses: these are Open MPI's own
+                // shared memory. All others are to be osc/ucx's, which would come second.
+                ("OMPI_MCA_osc", "ucx,sm"),
+                ("OMPI_MCA_osc_ucx_priority", "200"),
                 // It would take UCX for certain cards only.
                 ("OMPI_MCA_opal_common_ucx_tls", "any"),
                 ("OMPI_MCA_opal_common_ucx_devices", "any"),

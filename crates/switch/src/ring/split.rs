@@ -12,8 +12,10 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Descriptors into which one received frame may go: those of 64 KiB are 128 bytes each, on
-/// average.
+/// average. A short one may go into few of them, as many of those fit into a sender's turn; a
+/// driver without mergeable buffers has 19 for each (Linux, `add_recvbuf_big`).
 const MAX_PIECES: usize = 512;
+const FEW_PIECES: usize = 64;
 
 /// One queue that is being served.
 #[derive(Debug)]
@@ -257,8 +259,8 @@ impl Ring {
             return Ok(None);
         }
         let head = self.head(self.next)?;
-        let walked = self.walk(memory, head, WRITE, to)?;
-        if walked > MAX_PIECES { Err(Broken::Endless) } else { Ok(Some(head)) }
+        to.walked = self.walk(memory, head, WRITE, to)?;
+        if to.walked > MAX_PIECES { Err(Broken::Endless) } else { Ok(Some(head)) }
     }
 
     /// Writes `front`, and then `rest`, as far as there is room, into the chain that was looked at,
@@ -302,7 +304,7 @@ impl Ring {
         }
         let mut buffers = Slices::new();
         let mut chains: SmallVec<[(u16, usize); 4]> = SmallVec::new();
-        let mut walked = 0;
+        let (mut walked, most) = (0, MAX_PIECES.min(FEW_PIECES + total / 128));
         while buffers.len() < total {
             let entry = self.next.wrapping_add(chains.len() as u16);
             if entry == self.seen {
@@ -321,7 +323,7 @@ impl Ring {
                 return Err(Broken::Tiny(room).into());
             }
             // Who offers crumbs would have every sender's turn spent on them.
-            if walked > MAX_PIECES {
+            if walked > most {
                 return Err(Broken::Endless.into());
             }
             chains.push((head, room));

@@ -213,45 +213,44 @@ fn buffers_that_are_no_good_break_the_queue() {
     }
 }
 
+/// Offers a table of so many buffers: of the first one's length, and of the others'.
+fn offer_table(queue: &mut Queue, [first, others]: [u64; 2], count: u64) {
+    let table = GUEST + 0x20000;
+    for n in 0..count {
+        let (flags, next) = if n + 1 < count { (3u64, n + 1) } else { (2, 0) };
+        let len = if n == 0 { first } else { others };
+        let words = [GUEST, len | flags << 32 | next << 48].map(u64::to_le_bytes);
+        queue.guest.write(table + 16 * n, &words.concat());
+    }
+    queue.offer(table, 16 * count as u32, 4, 0);
+}
+
 #[test]
 fn crumbs_do_not_take_everybodys_time() {
     let mut queue = queue(0);
-    // A table of a thousand buffers of a byte each, behind one of a header.
-    let table = GUEST + 0x20000;
-    let mut queue_up = |head: u16| {
-        for n in 0..1000u64 {
-            let (flags, next) = if n < 999 { (3u16, n as u16 + 1) } else { (2, 0) };
-            let len: u32 = if n == 0 { 12 } else { 1 };
-            let entry = [
-                &GUEST.to_le_bytes()[..],
-                &len.to_le_bytes(),
-                &flags.to_le_bytes(),
-                &next.to_le_bytes(),
-            ];
-            queue.guest.write(table + 16 * n, &entry.concat());
-        }
-        queue.guest.describe(0, head, table, 16000, 4, 0);
-        queue.guest.offer(0, head);
-    };
-    queue_up(0);
+    offer_table(&mut queue, [12, 1], 1000);
     assert_eq!(queue.deliver(&[0; 2000]), Err(Refused::Broken(Broken::Endless)));
 }
 
 #[test]
 fn empty_buffers_take_time_too() {
     let mut queue = queue(0);
-    let table = GUEST + 0x20000;
-    for n in 0..600u64 {
-        let (flags, next) = if n < 599 { (3u64, n + 1) } else { (2, 0) };
-        let len = if n == 0 { 100 } else { 0 };
-        let words = [GUEST, len | flags << 32 | next << 48].map(u64::to_le_bytes);
-        queue.guest.write(table + 16 * n, &words.concat());
-    }
-    queue.offer(table, 9600, 4, 0);
+    offer_table(&mut queue, [100, 0], 600);
     assert_eq!(queue.deliver(&[0; 2000]), Err(Refused::Broken(Broken::Endless)));
     let mut buffers = Slices::new();
     let looked = queue.ring.peek(&queue.memory, &mut buffers);
     assert_eq!(looked, Err(Broken::Endless));
+}
+
+/// A hundred short frames are one turn of a sender.
+#[test]
+fn a_short_frame_goes_into_few_pieces() {
+    let endless = Err(Refused::Broken(Broken::Endless));
+    for (pieces, len, done) in [(64, 60, Ok(())), (65, 60, endless), (500, 65_000, Ok(()))] {
+        let mut queue = queue(0);
+        offer_table(&mut queue, [66_000, 0], pieces);
+        assert_eq!(queue.deliver(&vec![0; len]), done, "{pieces} for {len}");
+    }
 }
 
 #[test]

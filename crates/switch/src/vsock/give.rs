@@ -2,7 +2,7 @@
 //! and else when it does.
 
 use super::connection::At;
-use super::hub::Hub;
+use super::hub::{BUDGET, Hub, PER_PACKET, PER_PIECE};
 use super::machine::{RECEIVES, Shown};
 use super::packet::{HEADER, Header, Op};
 use crate::ring::{Broken, Memory, Ring, Slices};
@@ -18,20 +18,18 @@ const MOST_FOR_ALL: usize = 80 << 20;
 const PART_OF_FREE: usize = 4;
 /// Bytes of one packet that waited.
 const PIECE: usize = 64 << 10;
-/// Packets that one machine is given before others have their turn, however small its buffers are.
-const TURN: usize = 256;
 
 /// Puts one packet into a ring: the header, and as much of `rest` as fits, which is taken off.
-/// False where the guest has made no buffer available.
+/// Returns what that costs; `None` where the guest has made no buffer available.
 fn place(
     ring: &mut Ring,
     memory: &Memory,
     mut header: Header,
     data: &mut VecDeque<u8>,
     rest: &mut Slices<'_>,
-) -> Result<bool, Broken> {
+) -> Result<Option<usize>, Broken> {
     let mut buffers = Slices::new();
-    let Some(head) = ring.peek(memory, &mut buffers)? else { return Ok(false) };
+    let Some(head) = ring.peek(memory, &mut buffers)? else { return Ok(None) };
     let room = buffers.len();
     let len = (room.saturating_sub(HEADER)).min(data.len().min(PIECE) + rest.len());
     if room < HEADER || (len == 0 && !(data.is_empty() && rest.is_empty())) {
@@ -46,7 +44,7 @@ fn place(
         front.extend(data.drain(..len));
         ring.fill(memory, (head, &buffers), &front, &Slices::new());
     }
-    Ok(true)
+    Ok(Some(PER_PACKET + len + buffers.descriptors().saturating_sub(1) * PER_PIECE))
 }
 
 impl Hub {
@@ -106,13 +104,16 @@ impl Hub {
         let before = rest.len();
         let done = self.with_ring(index, |hub, ring, memory| {
             let Some(connection) = hub.connections.get_mut(&id) else { return Ok(true) };
-            for _ in 0..TURN {
+            let mut cost = 0;
+            while cost < BUDGET {
                 let header = connection.header(to, op);
                 let placed = place(ring, memory, header, &mut VecDeque::new(), rest)?;
-                if placed && rest.is_empty() {
+                let given = placed.unwrap_or_default();
+                (cost, hub.given) = (cost + given, hub.given.wrapping_add(given));
+                if placed.is_some() && rest.is_empty() {
                     return Ok(true);
                 }
-                if !placed && !ring.arm(memory)? {
+                if placed.is_none() && !ring.arm(memory)? {
                     return Ok(false);
                 }
             }
@@ -134,25 +135,38 @@ impl Hub {
     /// Gives a machine what waits for it, as far as it takes it; after a turn of it others come
     /// first.
     pub(super) fn flush(&mut self, index: u32) {
-        let (mut served, mut left) = (Vec::new(), TURN);
+        let round = self.round;
+        let Some(machine) = self.machine(index) else { return };
+        if std::mem::replace(&mut machine.round, round) != round {
+            machine.left = BUDGET;
+        }
+        let (mut served, mut left) = (Vec::new(), machine.left);
         self.with_ring(index, |hub, ring, memory| {
             loop {
+                let Some(machine) = hub.machines.get_mut(index as usize) else { return Ok(true) };
+                let (reply, first) = (machine.replies.front().copied(), machine.queue.front());
+                let first = first.copied();
+                if reply.is_none() && first.is_none() {
+                    return Ok(true);
+                }
                 if left == 0 {
                     hub.fall_behind(index);
                     return Ok(false);
                 }
-                let Some(machine) = hub.machines.get_mut(index as usize) else { return Ok(true) };
-                if let Some(&header) = machine.replies.front() {
-                    left -= 1;
-                    if place(ring, memory, header, &mut VecDeque::new(), &mut Slices::new())? {
-                        machine.replies.pop_front();
-                    } else if !ring.arm(memory)? {
-                        return Ok(false);
+                if let Some(header) = reply {
+                    let (mut none, mut no) = (VecDeque::new(), Slices::new());
+                    match place(ring, memory, header, &mut none, &mut no)? {
+                        Some(cost) => {
+                            machine.replies.pop_front();
+                            hub.given = hub.given.wrapping_add(cost);
+                            left = left.saturating_sub(cost);
+                        }
+                        None if !ring.arm(memory)? => return Ok(false),
+                        None => {}
                     }
-                    continue;
-                }
-                let Some(&id) = machine.queue.front() else { return Ok(true) };
-                if hub.flush_one((index, id), ring, memory, &mut left)? {
+                } else if let Some(id) = first
+                    && hub.flush_one((index, id), ring, memory, &mut left)?
+                {
                     if let Some(machine) = hub.machines.get_mut(index as usize) {
                         machine.queue.pop_front();
                     }
@@ -162,6 +176,9 @@ impl Hub {
                 }
             }
         });
+        if let Some(machine) = self.machine(index) {
+            machine.left = left;
+        }
         for id in served {
             self.tidy(id);
             if self.connections.get(&id).is_some_and(|one| one.stream.is_some()) {
@@ -170,7 +187,7 @@ impl Hub {
         }
     }
 
-    /// Gives a machine what waits of one connection, in so many packets at most: is that all?
+    /// Gives a machine what waits of one connection, for so much at most: is that all?
     fn flush_one(
         &mut self,
         (index, id): (u32, u64),
@@ -191,14 +208,17 @@ impl Hub {
             if *left == 0 {
                 break Ok(false);
             }
-            *left -= 1;
             let header = connection.header(to, op);
             let waiting = &mut connection.ends[to].waiting;
             let (before, mut none) = (waiting.data.len(), VecDeque::new());
             let data = if op == Op::Rw { &mut waiting.data } else { &mut none };
             match place(ring, memory, header, data, &mut Slices::new()) {
-                Ok(true) => {}
-                other => break other,
+                Ok(Some(cost)) => {
+                    self.given = self.given.wrapping_add(cost);
+                    *left = left.saturating_sub(cost);
+                }
+                Ok(None) => break Ok(false),
+                Err(broken) => break Err(broken),
             }
             waiting.done(op);
             given += before - waiting.data.len();

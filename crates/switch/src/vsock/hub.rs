@@ -19,15 +19,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one machine may cost in one turn, bytes; and what a packet costs beside its own.
-const BUDGET: usize = 256 << 10;
-const PER_PACKET: usize = 1024;
+/// What one machine may cost in one turn, bytes, by what it sends and what that becomes where it
+/// goes; and by what waited for it. And what a packet costs beside its own.
+pub(super) const BUDGET: usize = 256 << 10;
+pub(super) const PER_PACKET: usize = 1024;
 /// The longest packet. Linux sends 64 KiB.
 const LONGEST: u32 = 1 << 20;
 /// Connections that one machine may have begun.
 pub(super) const MAX_BEGUN: usize = 1024;
 /// Descriptors of a packet cost so much each, bytes.
-const PER_PIECE: usize = 64;
+pub(super) const PER_PIECE: usize = 64;
 /// Answers to packets that belong to nothing which wait for one machine. Further ones it does not
 /// get: it may take nothing before it is heard (Linux stops while its own answers wait, in
 /// `virtio_transport_rx_work`), so whatever waits for it, it is (virtio 1.2, 5.10.6.2.2).
@@ -49,6 +50,10 @@ pub struct Hub {
     /// How many connections there are of one machine with another, which it began, or with programs
     /// of the host, over or not: of some an end is still to be told.
     pub(super) kept: HashMap<(u32, At), usize>,
+    /// What all that machines were given has cost.
+    pub(super) given: usize,
+    /// Turns so far.
+    pub(super) round: u64,
     /// Machines whose senders are looked at in each turn.
     pub(super) awake: Vec<u32>,
     /// Machines that were given something that they were not told of yet.
@@ -90,6 +95,8 @@ impl Hub {
             next_port: 0,
             held: HashMap::new(),
             kept: HashMap::new(),
+            given: 0,
+            round: 0,
             awake: Vec::new(),
             touched: Vec::new(),
             behind: Vec::new(),
@@ -129,6 +136,7 @@ impl Hub {
     /// there was something.
     pub fn turn(&mut self) -> bool {
         let (mut found, mut place) = (!self.behind.is_empty(), 0);
+        self.round += 1;
         for index in std::mem::take(&mut self.behind) {
             self.flush(index);
             self.tell();
@@ -188,13 +196,16 @@ impl Hub {
             }
             match ring.take(&memory, &mut chain) {
                 Ok(Some(head)) => {
-                    cost += PER_PACKET + chain.len() + chain.descriptors() * PER_PIECE;
-                    let mut bytes = [0; HEADER];
+                    let own = PER_PACKET + chain.len();
+                    cost += own + chain.descriptors() * PER_PIECE;
+                    let (mut bytes, given) = ([0; HEADER], self.given);
                     if chain.take_front(&mut bytes) == HEADER {
                         self.packet(index, &Header::parse(&bytes), &mut chain);
                     } else {
                         self.count(index, |shown| Shown::add(&shown.bad, 1));
                     }
+                    // Whoever takes it in crumbs makes more of it than it was.
+                    cost += self.given.wrapping_sub(given).saturating_sub(own);
                     ring.complete(&memory, head, 0);
                 }
                 Ok(None) => break Ok(()),

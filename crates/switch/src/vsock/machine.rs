@@ -78,6 +78,10 @@ pub struct Machine {
     pub replies: VecDeque<Header>,
     /// When its unanswered connections were looked through, seconds.
     pub swept: u32,
+    /// In which turn it was given of what waits for it last, …
+    pub round: u64,
+    /// … and what more of that may cost in that turn.
+    pub left: usize,
     /// Bytes that its guest sent and that wait for others.
     pub held: usize,
     /// Where its guest's sending stood when its queues were stopped.
@@ -120,6 +124,8 @@ impl Machine {
             queue: VecDeque::new(),
             replies: VecDeque::new(),
             swept: 0,
+            round: 0,
+            left: 0,
             held: 0,
             stopped: None,
             shown: Arc::default(),
