@@ -185,11 +185,13 @@ programs! {
     splice_into
     splice_into_packets
     splice_late
+    splice_out_after_reset
     splice_packets
     splice_past_nothing
     splice_shared
     splice_then_pass
     splice_through
+    splice_without_descriptors
     stdio
     still_sets
     threads_on_one_set

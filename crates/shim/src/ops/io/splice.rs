@@ -190,13 +190,19 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
             None => {}
         }
         match piece_out(endpoint, pipe, left, settings) {
-            Ok(0) => {}
-            Ok(moved) => {
+            Ok(Take::Bytes(moved @ 1..)) => {
                 done += moved;
                 continue;
             }
+            // The kernel tells it once.
+            Ok(Take::Error(errno)) if done > 0 => {
+                endpoint.keep_error(errno);
+                break;
+            }
+            Ok(Take::Error(errno)) => return Outcome::Failed(errno),
+            Ok(_) | Err(libc::EAGAIN) => {}
             Err(_) if done > 0 => break,
-            Err(outcome) => return outcome,
+            Err(errno) => return Outcome::Failed(errno),
         }
         // Waits for some, or finds out why there is none.
         let mut byte = 0u8;
@@ -206,6 +212,10 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         match unsafe { recv(endpoint.fd(), &piece, libc::MSG_PEEK | more) } {
             Outcome::Done(1..) => {}
             other if done == 0 => return other,
+            Outcome::Failed(errno) if errno != libc::EAGAIN => {
+                endpoint.keep_error(errno);
+                break;
+            }
             _ => break,
         }
     }
@@ -213,20 +223,15 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
 }
 
 /// What lies there now, up to `count` bytes, into a pipe that can be written to. `settings`: how the
-/// pipe is open.
+/// pipe is open. The error is the pipe's.
 fn piece_out(
     endpoint: Endpoint<'static>,
     pipe: c_int,
     count: usize,
     settings: usize,
-) -> Result<usize, Outcome> {
+) -> sys::Result<Take> {
     let mut buffer = [0u8; libc::PIPE_BUF];
     let most = count.min(buffer.len());
     let put = |bytes: &[u8]| kernel::pipe::put(pipe, bytes, settings);
-    let buffer = buffer.get_mut(..most).unwrap_or_default();
-    match endpoint.take_by(buffer, put) {
-        Ok(Take::Bytes(moved)) => Ok(moved),
-        Ok(_) | Err(libc::EAGAIN) => Ok(0),
-        Err(errno) => Err(Outcome::Failed(errno)),
-    }
+    endpoint.take_by(buffer.get_mut(..most).unwrap_or_default(), put)
 }
