@@ -318,12 +318,18 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
     let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
     // What was told of, and not found empty since, has its turn behind what is due. (Not what has
-    // ended: no ring tells of that.)
+    // ended, nor room of what receives by no ring: no pass comes to that.)
     entry.is_some_and(|entry| {
-        let waits = entry.hot
-            && (entry.turn.due != 0 || entry.turn.listed != 0)
-            && entry.events & once == 0;
-        waits && !entry.endpoint().is_some_and(Endpoint::may_have_ended)
+        let endpoint = entry.endpoint();
+        let listed = || {
+            entry.turn.listed != 0
+                && !entry.masked
+                && endpoint.is_some_and(Endpoint::receives_by_ring)
+        };
+        entry.hot
+            && entry.events & once == 0
+            && (entry.turn.due != 0 || listed())
+            && !endpoint.is_some_and(Endpoint::may_have_ended)
     })
 }
 
