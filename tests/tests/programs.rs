@@ -181,6 +181,7 @@ programs! {
     socket_options
     splice_after_reset
     splice_and_signals
+    splice_before_urgent
     splice_by_several
     splice_into
     splice_into_packets
