@@ -73,6 +73,7 @@ programs! {
     closed_is_quiet
     closed_under_a_receive
     closed_while_taken_up
+    closed_with_same_data
     closes_everything
     comes_late
     comes_late_after_exec
