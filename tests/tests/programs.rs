@@ -73,6 +73,7 @@ programs! {
     closed_is_quiet
     closed_under_a_receive
     closed_while_taken_up
+    closed_with_same_data
     closes_everything
     comes_late
     comes_late_after_exec
@@ -181,15 +182,18 @@ programs! {
     socket_options
     splice_after_reset
     splice_and_signals
+    splice_before_urgent
     splice_by_several
     splice_into
     splice_into_packets
     splice_late
+    splice_out_after_reset
     splice_packets
     splice_past_nothing
     splice_shared
     splice_then_pass
     splice_through
+    splice_without_descriptors
     stdio
     still_sets
     threads_on_one_set

@@ -91,6 +91,8 @@ impl<'a> Endpoint<'a> {
     /// and `buffer` has room for, and says how many it has taken, without waiting. Nobody else
     /// receives meanwhile. Only in [`Stage::Settling`] and later.
     ///
+    /// [`Take::Mark`]: an urgent byte is next, and stays, as splice(2) leaves it.
+    ///
     /// # Errors
     /// What `put` says.
     pub fn take_by(
@@ -101,6 +103,17 @@ impl<'a> Endpoint<'a> {
         let Ok(held) = self.receive_lock_unless_interrupted() else {
             return Ok(Take::Interrupted);
         };
+        if self.may_be_urgent() {
+            // What is left in the ring comes before it.
+            // SAFETY: nothing is stored.
+            let (settled, _) = unsafe { self.take_held(&mut Sink::new(&[], false), true) };
+            if matches!(settled, Take::Error(_)) {
+                return Ok(settled);
+            }
+            if !self.rx_in_ring() && self.is_at_mark() {
+                return Ok(Take::Mark);
+            }
+        }
         let pieces = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }];
         let mut sink = Sink::new(&pieces, false);
         // SAFETY: the buffer is writable.

@@ -14,8 +14,8 @@
 
 use ginnel_region::sys;
 use std::cell::Cell;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Milliseconds.
 const PATIENCE: u32 = 2000;
@@ -78,13 +78,31 @@ pub extern "C" fn in_child() {
 /// [`before`] then: what they wait for may be the work of a thread that would wait for this fork.
 /// And old C libraries take no further handler in one.
 pub fn heed() {
-    // (No `Once`: a child that is forked while another thread is in one would wait for it for ever.)
-    static HEEDED: AtomicBool = AtomicBool::new(false);
-    if !HEEDED.swap(true, SeqCst) {
-        // SAFETY: functions that last as long as this library, with which the C library forgets
-        // them.
-        let _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
+    if HEEDED.load(SeqCst) != DONE {
+        // A handler of a signal would wait for what it interrupts.
+        let _blocked = sys::block_signals();
+        heed_first();
     }
+}
+
+/// The process that is about to have forks heeded; 0: none has begun. (No `Once`: a child that is
+/// forked while another thread is in one would wait for it for ever.)
+static HEEDED: AtomicU32 = AtomicU32::new(0);
+/// They are. (No process has this number.)
+const DONE: u32 = u32::MAX;
+
+fn heed_first() {
+    let me = sys::pid();
+    let begun = HEEDED.fetch_update(SeqCst, SeqCst, |by| (by != me && by != DONE).then_some(me));
+    // Another thread is at it, perhaps: work that began before that is done would be no fork's to
+    // wait for.
+    if begun.is_err() && wait(|| HEEDED.load(SeqCst) == DONE) {
+        return;
+    }
+    // SAFETY: functions that last as long as this library, with which the C library forgets them.
+    // They may be called twice.
+    let _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
+    HEEDED.store(DONE, SeqCst);
 }
 
 /// Works while no other thread of this process forks.
@@ -114,7 +132,7 @@ pub fn without<T>(work: impl FnOnce() -> T) -> T {
 pub(crate) mod tests {
     use super::*;
     use std::process::Command;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     /// Is this a process for the test of this name alone? Else runs one, which must succeed.
     pub fn is_alone(name: &str) -> bool {
@@ -221,5 +239,29 @@ pub(crate) mod tests {
         without(|| assert_eq!(WORKING.load(SeqCst), 0, "its own fork is not waited for"));
         in_child();
         assert_eq!((FORKING.load(SeqCst), OWN_FORKS.get()), (0, 0));
+    }
+
+    /// A thread whose work no fork would wait for yet waits until that is so; in a child that was
+    /// forked meanwhile nobody else would see to it.
+    #[test]
+    fn no_work_begins_before_forks_are_heeded() {
+        if !is_alone("life::forks::tests::no_work_begins_before_forks_are_heeded") {
+            return;
+        }
+        let (begun, waits) = (AtomicBool::new(false), std::time::Duration::from_millis(50));
+        HEEDED.store(sys::pid(), SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| without(|| begun.store(true, SeqCst)));
+            std::thread::sleep(waits);
+            assert!(!begun.load(SeqCst), "another thread is about to have forks heeded");
+            HEEDED.store(DONE, SeqCst);
+        });
+        assert!(begun.load(SeqCst));
+        HEEDED.store(sys::pid() + 1, SeqCst);
+        heed();
+        assert_eq!(HEEDED.load(SeqCst), DONE, "it was the parent's thread");
+        let child = child();
+        assert_eq!((FORKING.load(SeqCst), OWN_FORKS.get()), (0, 0));
+        end(child);
     }
 }

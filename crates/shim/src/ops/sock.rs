@@ -297,7 +297,7 @@ pub unsafe fn option_set(
     let carried = runtime::known(fd).and_then(|_| runtime::find(fd));
     let carried = carried.filter(|endpoint| endpoint.slot().stage() == Stage::Active);
     if let Some(endpoint) = carried.filter(something) {
-        crate::sets::edge(endpoint);
+        crate::sets::edge_of_bytes(endpoint);
     }
     if waits_for_more(fd)
         && runtime::find(fd).is_some()

@@ -8,7 +8,7 @@ use super::places::{Asks, keep_places};
 use super::{Inner, Registration, Set, arrange, doors, inside, local, local_bits, order};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use examine::{Look, examine};
+use examine::{Look, examine, note_shot};
 use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event};
 
@@ -101,7 +101,8 @@ fn one_ring(
     };
     // Whoever else was written to before has rung by the time that this one's bytes are seen, or
     // was spoken to over TCP.
-    let Inner { children, order, by_tcp, waiter, doors, registrations, .. } = inner;
+    let Inner { children, order, by_tcp, waiter, doors, registrations, arrivals, nested, .. } =
+        inner;
     let is_alone = || children.is_empty() && order.next_since() == u64::MAX;
     let is_first = || {
         is_alone()
@@ -118,6 +119,7 @@ fn one_ring(
         Look::Report(events) => {
             *place = epoll_event { events, u64: entry.data };
             entry.idle = 0;
+            note_shot(*nested, entry, events, arrivals);
             entry.turn.told(now, 0, !entry.wants(libc::EPOLLET) && !entry.disabled);
             inner.unasked += 1;
             inner.passed_over = 0;
@@ -275,7 +277,7 @@ fn collect_rings(
 ) -> usize {
     let many = inner.hot.len() > MANY;
     let mut cooled = false;
-    let Inner { hot, registrations, order, looked, .. } = inner;
+    let Inner { hot, registrations, order, looked, arrivals, nested, .. } = inner;
     let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
     while n < room.len() {
         let (index, was_due) = match order.pop(registrations) {
@@ -314,6 +316,7 @@ fn collect_rings(
                     n += 1;
                 }
                 entry.idle = 0;
+                note_shot(*nested, entry, events, arrivals);
             }
             Look::Nothing => {
                 entry.turn.empty();

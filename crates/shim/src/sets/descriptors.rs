@@ -1,8 +1,8 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    BY_FD, Inner, LOCAL, Registration, SETS, Set, Spin, all_sets, doors, drop_registration, fresh,
-    inside, kernel_control, late, outlived, places_of, registered, retell, set_at, unlink,
+    BY_FD, Inner, LOCAL, Place, Registration, SETS, Set, Spin, all_sets, doors, drop_registration,
+    fresh, inside, kernel_control, late, outlived, places_of, registered, retell, set_at, unlink,
     unregistered,
 };
 use crate::fds::{self, Entry};
@@ -11,7 +11,7 @@ use crate::{bell, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Slot;
-use ginnel_tcp::ledger::Stage;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
 /// A new epoll set.
@@ -122,7 +122,9 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     // A child that was forked just now may not have said yet that it has it.
     let several =
         |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
-    let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()));
+    // Nor does one say so that was forked before this process used it first.
+    let heir = |slot: &Slot| slot.has(flag::SPAWNED) && is_lent(&places, fd);
+    let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()) || heir(endpoint.slot()));
     if let Some(endpoint) = elsewhere {
         // What the kernel tells is all that can be known here from now on: no token is to lie
         // there. (A look would take the error of one that has ended.)
@@ -166,6 +168,17 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     {
         local.store(0, Ordering::Release);
     }
+}
+
+/// Was there a fork since `fd` was registered at one of these places?
+fn is_lent(places: &[Place], fd: c_int) -> bool {
+    places.iter().any(|&(index, registration)| {
+        let lent = |inner: &mut Inner| {
+            let entry = inner.registrations.get(registration as usize);
+            entry.is_some_and(|entry| entry.used && entry.fd == fd && entry.lent)
+        };
+        set_at(index).is_some_and(|set| set.with(lent))
+    })
 }
 
 /// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to

@@ -43,7 +43,7 @@ pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
 }
 
 /// The channel's part of a [`key`].
-fn channel(endpoint: Endpoint<'_>) -> u64 {
+pub(super) fn channel(endpoint: Endpoint<'_>) -> u64 {
     u64::from(endpoint.slot().channels.load(Ordering::Relaxed) & 0x7ff) << 52
 }
 

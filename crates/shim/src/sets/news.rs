@@ -1,15 +1,17 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
+use super::collect::IN;
 use super::edges::own_ends;
 use super::room::mask_until_room;
 use super::{
     BY_FD, Inner, Places, Registration, SETS, Set, doors, hot, kernel_control, link_all, listed_of,
-    local, local_of, make_hot, set_at, shared, wait,
+    local, local_of, make_hot, retell, set_at, shared, wait,
 };
 use crate::fds::{self, Entry};
 use crate::{bell, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_node::waiter::BITS;
+use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Stage, flag};
@@ -189,8 +191,21 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
 }
 
 /// An edge of the connection, of all that it has to report, comes of what this program did: it shut
-/// a direction down, set SO_RCVLOWAT, or could not read what it was told of.
+/// a direction down, or could not read what it was told of.
 pub fn edge(endpoint: Endpoint<'static>) {
+    edge_of(endpoint, false);
+}
+
+/// The same of SO_RCVLOWAT, for the sake of what lies in the ring, of which the kernel makes none.
+/// Behind it a reset may have come: once the bytes are read, that is what there is to tell.
+pub fn edge_of_bytes(endpoint: Endpoint<'static>) {
+    let ends = libc::POLLERR | libc::POLLHUP;
+    let has_ended = endpoint.may_have_ended() && sys::poll(endpoint.fd(), 0, 0) & ends != 0;
+    edge_of(endpoint, has_ended && endpoint.rx_in_ring() && endpoint.ring_is_filled());
+}
+
+/// `retells`: also of what only the kernel tells.
+fn edge_of(endpoint: Endpoint<'static>, retells: bool) {
     // Another process that has it registered is told of the edge by the kernel, and learns from
     // this that it is one.
     let edges = endpoint.slot().edges.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -200,12 +215,16 @@ pub fn edge(endpoint: Endpoint<'static>) {
     }
     for (index, registration) in places_of_slot(endpoint, slot).unwrap_or_default() {
         let Some(set) = set_at(index) else { continue };
-        shared::look(set, set.fd.load(Ordering::Relaxed));
+        let epfd = set.fd.load(Ordering::Relaxed);
+        shared::look(set, epfd);
         let _ = set.soon(|inner| {
             let entry = inner.registrations.get_mut(registration as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
                 entry.forget_told();
                 (entry.ended, entry.edges) = (own_ends(endpoint), edges);
+                if retells && entry.in_kernel && entry.events & IN != 0 {
+                    retell(set, epfd, entry);
+                }
                 make_hot(inner, registration);
                 inner.looked = 0;
             }

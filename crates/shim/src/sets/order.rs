@@ -10,7 +10,7 @@
 mod since;
 
 use super::collect::{IN, OUT};
-use super::edges::{BYTES, key};
+use super::edges::{BYTES, channel, key};
 use super::hot::rang;
 use super::{Inner, Registration, resolve};
 use crate::spin::ticks;
@@ -129,7 +129,7 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
     };
     let empty = |endpoint: &Endpoint<'_>| endpoint.look_at_ring() == Some(false);
     if let Some(endpoint) = entry.endpoint().filter(empty) {
-        entry.turn.clean = endpoint.unread_from() & BYTES;
+        entry.turn.clean = end_of_read(endpoint);
     }
     let before = order.several;
     order.looks_at(index);
@@ -158,7 +158,7 @@ pub(super) fn found_empty(inner: &mut Inner, index: u32, now: u64, pass: u64) {
     }
     entry.turn.nothing = pass;
     if let Some(endpoint) = entry.endpoint() {
-        entry.turn.clean = endpoint.unread_from() & BYTES;
+        entry.turn.clean = end_of_read(endpoint);
     }
     entry.turn.empty();
     entry.idle += 1;
@@ -271,6 +271,11 @@ fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
     late
 }
 
+/// Up to where all was read, as a [`key`].
+fn end_of_read(endpoint: Endpoint<'_>) -> u64 {
+    endpoint.unread_from() & BYTES | channel(endpoint)
+}
+
 /// Since when a registration that is changed now may be ready: what was in the kernel's list stays
 /// in its place there.
 pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
@@ -287,13 +292,19 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     if entry.endpoint().is_some_and(told) {
         return now;
     }
+    // (Of one that is not asked for, as its shot was spent, the kernel's list has nothing.)
+    let asked = entry.endpoint().filter(|_| !entry.disabled);
+    let read = asked.and_then(|endpoint| entry.came_and_was_read(endpoint, now));
     match ready(entry, entry.endpoint(), now, false, 0) {
         Ready::Since(since) => {
             // It is in the list, whatever it is asked for from now on, until a wait finds nothing.
             entry.turn.listed = since.min(now).max(1);
             entry.turn.listed
         }
-        Ready::Nothing | Ready::Unknown => now,
+        Ready::Nothing | Ready::Unknown => {
+            entry.turn.listed = read.unwrap_or(0);
+            read.unwrap_or(now)
+        }
     }
 }
 
@@ -307,12 +318,18 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
     let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
     // What was told of, and not found empty since, has its turn behind what is due. (Not what has
-    // ended: no ring tells of that.)
+    // ended, nor room of what receives by no ring: no pass comes to that.)
     entry.is_some_and(|entry| {
-        let waits = entry.hot
-            && (entry.turn.due != 0 || entry.turn.listed != 0)
-            && entry.events & once == 0;
-        waits && !entry.endpoint().is_some_and(Endpoint::may_have_ended)
+        let endpoint = entry.endpoint();
+        let listed = || {
+            entry.turn.listed != 0
+                && !entry.masked
+                && endpoint.is_some_and(Endpoint::receives_by_ring)
+        };
+        entry.hot
+            && entry.events & once == 0
+            && (entry.turn.due != 0 || listed())
+            && !endpoint.is_some_and(Endpoint::may_have_ended)
     })
 }
 
@@ -355,7 +372,7 @@ fn ready(
         _ if room => {}
         // Who waits for room in a ring may have it by now.
         Some(false) if !entry.masked => {
-            entry.turn.clean = endpoint.unread_from() & BYTES;
+            entry.turn.clean = end_of_read(endpoint);
             return Ready::Nothing;
         }
         _ => return Ready::Unknown,

@@ -44,12 +44,14 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
     inner.hot.retain(|hot| *hot != index);
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
     if entry.masked || entry.loud {
+        let spends = entry.loud && entry.wants(libc::EPOLLONESHOT);
         entry.mask(set, false);
         entry.loud = false;
         // The number is noted as nobody's by now, and the kernel closes it after this. (Where it
         // was closed past the hooks, this fails, and so it does for one that is exclusive.) Of
-        // edges nothing is masked, and to tell it of them would make one.
-        if !entry.wants(libc::EPOLLET) {
+        // edges nothing is masked, and to tell it of them would make one. But a shot would be spent
+        // for what was not asked for.
+        if spends || !entry.wants(libc::EPOLLET) {
             let epfd = set.fd.load(Ordering::Relaxed);
             let _ =
                 kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);

@@ -19,8 +19,9 @@ pub struct Turn {
     /// Where it was not before: a time before which everything had come that had come then, and up
     /// to where that reaches. (0, 0): it was.
     pub(super) unsaid: (u64, u64),
-    /// Where its ring ended when a wait found it empty, or when it was registered: what came first
-    /// behind that has its place in the list, read or not. `u64::MAX`: not known.
+    /// Where its ring ended when a wait found it empty, or when it was registered, as a
+    /// [key](super::edges::key): what came first behind that has its place in the list, read or
+    /// not. `u64::MAX`: not known.
     pub(super) clean: u64,
     /// The last pass in which memory said that it has nothing to tell.
     pub(super) nothing: u64,
@@ -124,7 +125,6 @@ impl Turn {
     pub fn give_up(&mut self) {
         // It may have another channel when it is looked at again, whose writer nobody has asked.
         (self.listed, self.due, self.asked, self.unsaid) = (0, 0, false, (0, 0));
-        self.clean = u64::MAX;
     }
 
     /// It was removed. Its writer, who was asked, goes on with what it was asked for.

@@ -116,10 +116,14 @@ impl<'a> Endpoint<'a> {
         })
     }
 
-    /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the
-    /// direction then.
+    /// Is urgent data next on TCP?
     pub(crate) fn is_at_mark(self) -> bool {
-        (!self.live() || self.outgoing().held()) && kernel::at_mark(self.fd())
+        self.may_be_urgent() && kernel::at_mark(self.fd())
+    }
+
+    /// May the other end have sent urgent data? It holds the direction then.
+    pub(crate) fn may_be_urgent(self) -> bool {
+        !self.live() || self.outgoing().held()
     }
 
     /// Is this reader on TCP, and holds the other end the direction for good? The kernel may then

@@ -157,22 +157,15 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
     }
     let mut done = 0;
     while done < count {
-        let mut room = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one pollfd. A cancellation point, as the program's own call.
-        let found =
-            unsafe { next::poll(&raw mut room, 1, if waits && done == 0 { -1 } else { 0 }) };
-        if found < 0 && done == 0 && wait::goes_on_after_signal() {
-            continue;
-        }
-        let full = if found < 0 { next::errno() } else { libc::EAGAIN };
-        if room.revents & libc::POLLERR != 0 && done == 0 {
-            // Nobody reads the pipe.
-            // SAFETY: to this thread, as the kernel does.
-            unsafe { libc::raise(libc::SIGPIPE) };
-            return Outcome::Failed(libc::EPIPE);
-        }
-        if room.revents != libc::POLLOUT {
-            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(full) };
+        match wait_for_place(pipe, waits && done == 0) {
+            Ok(()) => {}
+            Err(_) if done > 0 => break,
+            Err(libc::EPIPE) => {
+                // SAFETY: to this thread, as the kernel does.
+                unsafe { libc::raise(libc::SIGPIPE) };
+                return Outcome::Failed(libc::EPIPE);
+            }
+            Err(errno) => return Outcome::Failed(errno),
         }
         let left = count - done;
         let none = core::ptr::null_mut;
@@ -182,21 +175,28 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         let received =
             if is_active(endpoint) { None } else { recv_before(endpoint, 0, true, call) };
         match received {
-            Some(Outcome::Done(moved)) => {
-                return Outcome::Done(done as isize + moved);
-            }
+            Some(Outcome::Done(moved)) => return Outcome::Done(done as isize + moved),
             Some(outcome) if done == 0 => return outcome,
             Some(_) => break,
             None => {}
         }
         match piece_out(endpoint, pipe, left, settings) {
-            Ok(0) => {}
-            Ok(moved) => {
+            Ok(Take::Bytes(moved @ 1..)) => {
                 done += moved;
                 continue;
             }
+            // The kernel tells it once.
+            Ok(Take::Error(errno)) if done > 0 => {
+                endpoint.keep_error(errno);
+                break;
+            }
+            Ok(Take::Error(errno)) => return Outcome::Failed(errno),
+            // The kernel moves nothing until somebody has received past it.
+            Ok(Take::Mark) if done == 0 => return Outcome::Libc,
+            Ok(Take::Mark) => break,
+            Ok(_) | Err(libc::EAGAIN) => {}
             Err(_) if done > 0 => break,
-            Err(outcome) => return outcome,
+            Err(errno) => return Outcome::Failed(errno),
         }
         // Waits for some, or finds out why there is none.
         let mut byte = 0u8;
@@ -206,27 +206,43 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         match unsafe { recv(endpoint.fd(), &piece, libc::MSG_PEEK | more) } {
             Outcome::Done(1..) => {}
             other if done == 0 => return other,
+            Outcome::Failed(errno) if errno != libc::EAGAIN => {
+                endpoint.keep_error(errno);
+                break;
+            }
             _ => break,
         }
     }
     Outcome::Done(done as isize)
 }
 
+/// Waits until a pipe has room, if the call may wait for that. The error is the call's.
+fn wait_for_place(pipe: c_int, waits: bool) -> sys::Result<()> {
+    let mut room = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one pollfd. A cancellation point, as the program's own call.
+    while unsafe { next::poll(&raw mut room, 1, if waits { -1 } else { 0 }) } < 0 {
+        if !wait::goes_on_after_signal() {
+            return Err(next::errno());
+        }
+    }
+    match room.revents {
+        libc::POLLOUT => Ok(()),
+        // Nobody reads it.
+        events if events & libc::POLLERR != 0 => Err(libc::EPIPE),
+        _ => Err(libc::EAGAIN),
+    }
+}
+
 /// What lies there now, up to `count` bytes, into a pipe that can be written to. `settings`: how the
-/// pipe is open.
+/// pipe is open. The error is the pipe's.
 fn piece_out(
     endpoint: Endpoint<'static>,
     pipe: c_int,
     count: usize,
     settings: usize,
-) -> Result<usize, Outcome> {
+) -> sys::Result<Take> {
     let mut buffer = [0u8; libc::PIPE_BUF];
     let most = count.min(buffer.len());
     let put = |bytes: &[u8]| kernel::pipe::put(pipe, bytes, settings);
-    let buffer = buffer.get_mut(..most).unwrap_or_default();
-    match endpoint.take_by(buffer, put) {
-        Ok(Take::Bytes(moved)) => Ok(moved),
-        Ok(_) | Err(libc::EAGAIN) => Ok(0),
-        Err(errno) => Err(Outcome::Failed(errno)),
-    }
+    endpoint.take_by(buffer.get_mut(..most).unwrap_or_default(), put)
 }

@@ -71,6 +71,8 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
     if bytes && !again && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
         return Outside::News;
     }
+    // (This end's shutdowns hang up as well: after them FIN changes no event.)
+    let ends = if ends == 0 { 0 } else { ends | edges::marks(endpoint) };
     let room = events & OUT != 0 && asked & OUT != 0 && endpoint.sendable(true);
     let slot = endpoint.slot();
     let (edges, tokens) =

@@ -2,6 +2,7 @@
 
 use super::{ENDS, IN, OUT};
 use crate::sets::edges::{held, key, marks, own_ends};
+use crate::sets::registration::is_told;
 use crate::sets::room::unmask;
 use crate::sets::{Registration, Set, kernel_control, shared};
 use ginnel_tcp::ledger::Stage;
@@ -90,4 +91,17 @@ pub(super) fn examine(
         }
     }
     Look::Report(events)
+}
+
+/// What has come to a set that is `nested` is an edge for outer sets, though a shot was spent for it
+/// just now: nobody looks at that registration any more.
+pub(super) fn note_shot(nested: bool, entry: &mut Registration, events: u32, arrivals: &mut u64) {
+    if nested
+        && entry.disabled
+        && events & IN != 0
+        && let Some(endpoint) = entry.endpoint().filter(|endpoint| endpoint.rx_in_ring())
+        && !is_told(entry.note_come(key(endpoint)), key(endpoint))
+    {
+        *arrivals = arrivals.wrapping_add(1);
+    }
 }

@@ -1,7 +1,7 @@
 //! Since when a registration has something to report, as its ring and its writer say.
 
 use crate::sets::Registration;
-use crate::sets::edges::{BYTES, key};
+use crate::sets::edges::{BYTES, channel, key};
 use ginnel_tcp::Endpoint;
 
 impl Registration {
@@ -76,11 +76,25 @@ impl Registration {
     }
 
     fn stamped(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
-        let clean = || Some(self.turn.clean).filter(|&clean| clean != u64::MAX);
-        match self.told_up_to().or_else(clean) {
+        match self.told_up_to().or_else(|| self.empty_at(endpoint)) {
             Some(told) => endpoint.filled_behind(told, now),
             None => endpoint.filled_since(now),
         }
+    }
+
+    /// Where the ring ended when a wait found it empty, if that is known of this channel's.
+    fn empty_at(&self, endpoint: Endpoint<'_>) -> Option<u64> {
+        let clean = self.turn.clean;
+        (clean != u64::MAX && clean & !BYTES == channel(endpoint)).then_some(clean & BYTES)
+    }
+
+    /// All that has come was read. Since when is it in the list all the same, for what came since a
+    /// wait last found it empty, or told of it?
+    pub(super) fn came_and_was_read(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
+        let from = self.told_up_to().or_else(|| self.empty_at(endpoint))?;
+        let (read, came) = (endpoint.unread_from() & BYTES, key(endpoint) & BYTES);
+        let since = (read == came && read != from).then(|| endpoint.filled_behind(from, now))?;
+        since.map(|since| since.min(now).max(self.turn.since).max(1))
     }
 
     fn was_there(&self, endpoint: Endpoint<'_>) -> Option<u64> {
