@@ -38,12 +38,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-iceoryx2-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-iceoryx2-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-kubernetes deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi deps-ycsb: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-kubernetes deps-conformance deps-mpi deps-ycsb: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -90,10 +90,10 @@ iceoryx2-python:
 	CARGO="$(CARGO)" scripts/build-iceoryx2-python.sh
 
 # Everything in it is in namespaces of its own. The first run builds containerd and helm, some minutes.
-test-kubernetes: product
+test-kubernetes: deps-kubernetes product
 	CARGO_TARGET_DIR=$(abspath $(TARGET)) kubernetes/test.sh
 
-test-cluster: product
+test-cluster: deps-kubernetes product
 	CARGO="$(CARGO)" CARGO_TARGET_DIR=$(abspath $(TARGET)) kubernetes/cluster.sh
 
 product:

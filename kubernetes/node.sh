@@ -74,7 +74,8 @@ configure() {
 	END
 }
 
-cri() { timeout 60 crictl -c "$work/crictl.yaml" -r unix:///run/containerd/containerd.sock -t 30s "$@"; }
+# cri …: crictl, for no longer than $patience seconds.
+cri() { timeout "${patience:-60}" crictl -c "$work/crictl.yaml" -r unix:///run/containerd/containerd.sock -t 30s "$@"; }
 
 # start_containerd, in the namespaces, with the images that are named.
 start_containerd() {

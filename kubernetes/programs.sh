@@ -4,9 +4,10 @@
 #   kubernetes/programs.sh runtime     containerd with its shim, ctr, crictl, helm, runc, CNI's plugins
 #   kubernetes/programs.sh cluster     these, etcd and Kubernetes' own programs
 #
-# They lie in ~/.cache/ginnel-kubernetes/bin and stay there. Needs Go, and apt-get where runc, CNI's
-# plugins and etcd are not installed. Kubernetes is built one program after the other: at once they
-# would take more memory than small machines have.
+# They lie in ~/.cache/ginnel-kubernetes/bin and stay there. Needs Go 1.21 or later, which fetches the
+# one that a module asks for, and apt-get where runc, CNI's plugins and etcd are not installed.
+# Kubernetes is built one program after the other: at once they would take more memory than small
+# machines have.
 set -euo pipefail
 shopt -s inherit_errexit
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ginnel-kubernetes
@@ -40,12 +41,18 @@ build_each() {
 }
 
 # version_flags PACKAGE: only the linker tells Kubernetes' programs their version, by which they judge
-# each other, and by which helm judges them.
+# each other, and by which helm judges them; and helm, which one it takes a cluster for that it does not
+# ask (`helm template`).
 version_flags() {
-    [[ $1 = k8s.io/kubernetes/* ]] || return 0
-    local minor=${kubernetes#1.}
-    echo "-X k8s.io/component-base/version.gitVersion=v$kubernetes" \
-        "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=${minor%.*}"
+    local minor=${kubernetes#1.} of
+    case $1 in
+        k8s.io/kubernetes/*)
+            of=k8s.io/component-base/version
+            echo "-X $of.gitVersion=v$kubernetes -X $of.gitMajor=1 -X $of.gitMinor=${minor%.*}" ;;
+        helm.sh/*)
+            of=helm.sh/helm/v3/pkg/chartutil
+            echo "-X $of.k8sVersionMajor=1 -X $of.k8sVersionMinor=${minor%.*}" ;;
+    esac
 }
 
 # require MODULE@VERSION. Kubernetes' module has its parts beside it in its repository ("staging"),
@@ -88,6 +95,8 @@ cluster() {
         "$program"/{kube-apiserver,kubectl,kubelet,kube-controller-manager,kube-scheduler,kube-proxy}
 }
 
+[[ $(go version 2>/dev/null) =~ go1\.([0-9]+) && ${BASH_REMATCH[1]} -ge 21 ]] ||
+    { echo "Go 1.21 or later is missing (https://go.dev/dl); Debian 12's is older" >&2; exit 1; }
 case ${1:-} in
     runtime) runtime ;;
     cluster) runtime && cluster ;;

@@ -81,14 +81,39 @@ service() {
 	END
 }
 
-# carried CONTAINER ADDRESS: while a benchmark of it runs, prints what the status in it says.
+# load CONTAINER ADDRESS runs a benchmark of it there, with two connections, until end_load.
+load() { patience=210 cri exec "$1" timeout 200 redis-benchmark -h "$2" -q -t get -n 100000000 -c 2 >/dev/null 2>&1; }
+
+# end_load CONTAINER ADDRESS PROCESS: redis-benchmark ends once the server has closed its connections.
+end_load() {
+    cri exec "$1" redis-cli -h "$2" client kill type normal >/dev/null
+    wait "$3" || true
+}
+
+# says CONTAINER PATTERN: its status has such a line; all of it is in $work/said.
+says() {
+    status "$1" >"$work/said"
+    grep -q "$2" "$work/said"
+}
+
+# carried CONTAINER ADDRESS WHAT: while a benchmark of it runs, both connections come to be carried.
 carried() {
-    cri exec "$1" timeout 6 redis-benchmark -h "$2" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    load "$1" "$2" &
     local load=$!
-    sleep 3
-    status "$1"
-    kill "$load" 2>/dev/null || true
-    wait "$load" 2>/dev/null || true
+    until_true 45 says "$1" '^2 of 2 ends accelerated' || { cat "$work/said"; fail "not carried: $3"; }
+    cat "$work/said"
+    end_load "$1" "$2" "$load"
+}
+
+# stays CONTAINER ADDRESS WHAT: they stay on TCP, for longer than a broker waits for the other end.
+stays() {
+    load "$1" "$2" &
+    local load=$!
+    until_true 45 says "$1" ' of 2 ends accelerated' || { cat "$work/said"; fail "no connection: $3"; }
+    sleep 7
+    says "$1" '^0 of 2 ends accelerated; 0 B by ring' || { cat "$work/said"; fail "carried: $3"; }
+    cat "$work/said"
+    end_load "$1" "$2" "$load"
 }
 
 inside() {
@@ -124,13 +149,13 @@ inside() {
         echo "== the same group"; requests "${same#* }" "$server_at"
         echo "== another group"; requests "${other#* }" "$server_at"
     done
-    echo "== status in the same group"; carried "${same#* }" "$server_at" | tee "$work/same.status"
-    echo "== status in another group"; carried "${other#* }" "$server_at" | tee "$work/other.status"
+    echo "== status in the same group"; carried "${same#* }" "$server_at" "the same group"
+    echo "== status in another group"; stays "${other#* }" "$server_at" "another group"
     echo "== the same group, by a Service's address"
     service 10.96.0.10 "$server_at"
     requests "${same#* }" 10.96.0.10
-    carried "${same#* }" 10.96.0.10 | tee "$work/service.status"
-    echo "== another group, by a Service's address"; carried "${other#* }" 10.96.0.10 | tee "$work/other-service.status"
+    carried "${same#* }" 10.96.0.10 "the same group, by a Service's address"
+    echo "== another group, by a Service's address"; stays "${other#* }" 10.96.0.10 "another group, by a Service's address"
     echo "== a pod that does not ask"; plain "$server_at" "${server#* }"
     echo "== the agent"; cat "$work/first.log"
     python3 - <<-'END' | tee "$work/metrics"
@@ -140,8 +165,7 @@ inside() {
 	END
     judge
     restarted "${server% *}" "${server#* }"
-    carried "${same#* }" "$server_at" | tee "$work/restarted.status"
-    grep -q '^2 of 2 ends accelerated' "$work/restarted.status" || fail "a container that was restarted is not carried"
+    carried "${same#* }" "$server_at" "a container that was restarted"
     hung_agent "${same#* }" "$server_at"
     upgraded_agent "${same#* }" "$server_at"
     without_agent "${same#* }" "$server_at"
@@ -155,11 +179,11 @@ plain() {
     plain=$(pod plain '' sleep infinity)
     plain_at=$(address "${plain% *}")
     lacks "${plain#* }" || fail "a pod that does not ask has the library"
-    cri exec "${plain#* }" timeout 20 redis-benchmark -h "$1" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    load "${plain#* }" "$1" &
     local load=$!
-    until_true 15 asked_by "$2" "$plain_at"
+    until_true 45 asked_by "$2" "$plain_at"
     cri exec "$2" /usr/lib/ginnel/ginnel status --json | python3 "$here/ends.py" share "$plain_at" | tee "$work/plain.share"
-    wait "$load" || true
+    end_load "${plain#* }" "$1" "$load"
     grep -q ' 0.0 % by ring no_peer$' "$work/plain.share" || fail "who does not ask is carried, or nothing says why not"
 }
 
@@ -183,16 +207,15 @@ lacks() { cri exec "$1" redis-cli --version >/dev/null && ! cri exec "$1" /usr/l
 # goes_on CONTAINER ADDRESS COMMAND…: connections that are open when the command is begun are carried
 # after it as before.
 goes_on() {
-    cri exec "$1" timeout 40 redis-benchmark -h "$2" -q -t get -n 100000000 -c 2 >/dev/null 2>&1 &
+    load "$1" "$2" &
     local load=$!
-    sleep 3
+    until_true 45 says "$1" '^2 of 2 ends accelerated' || { cat "$work/said"; fail "no connections that could go on"; }
     cri exec "$1" /usr/lib/ginnel/ginnel status --json >"$work/before"
     "${@:3}"
     sleep 1
     cri exec "$1" /usr/lib/ginnel/ginnel status --json >"$work/after"
     python3 "$here/ends.py" goes-on "$work/before" "$work/after" || fail "of connections that are open"
-    kill "$load" 2>/dev/null || true
-    wait "$load" 2>/dev/null || true
+    end_load "$1" "$2" "$load"
 }
 
 # restarted POD CONTAINER: the server ends, and its pod gets another container, as kubelet does it.
@@ -219,8 +242,7 @@ hung_agent() {
     kill -CONT "$agent"
     until_true 60 registered first 2 || { cat "$work/first.log" >&2; return 1; }
     after=$(pod after g1 sleep infinity)
-    carried "${after#* }" "$2" | tee "$work/after.status"
-    grep -q '^2 of 2 ends accelerated' "$work/after.status" || fail "after the agent hung, nothing is carried"
+    carried "${after#* }" "$2" "a pod that started after the agent hung"
 }
 
 # A new agent comes with another library before the old one ends, as the DaemonSet has it.
@@ -231,8 +253,7 @@ upgraded_agent() {
     requests "$1" "$2"
     local new
     new=$(pod new g1 sleep infinity)
-    carried "${new#* }" "$2" | tee "$work/new.status"
-    grep -q '^2 of 2 ends accelerated' "$work/new.status" || fail "with a new agent, nothing is carried"
+    carried "${new#* }" "$2" "a pod of a new agent's"
     (($(find "$work/host-library" -mindepth 1 -maxdepth 1 | wc -l) == 2)) || fail "the old library is gone, or a third is there"
 }
 
@@ -280,18 +301,13 @@ contained_agent() {
     client=$(pod asking g3 sleep infinity)
     server_at=$(address "${server% *}")
     until_true 20 cri exec "${client#* }" redis-cli -h "$server_at" ping
-    carried "${client#* }" "$server_at" | tee "$work/contained.status"
-    grep -q '^2 of 2 ends accelerated' "$work/contained.status" || { cat "$work/logs/agent.log" >&2; fail "nothing is carried with an agent in a container"; }
+    carried "${client#* }" "$server_at" "pods of an agent in a container"
     ! grep 'level=error' "$work/logs/agent.log" || fail "its broker says so"
 }
 
 judge() {
     grep -q '^ginnel_agent_containers_total{result="injected"} 3$' "$work/metrics" || fail "three containers have the library"
     grep -q '^ginnel_agent_containers_total{result="taken_path"} 4$' "$work/metrics" || fail "four have no place for it"
-    grep -q '^2 of 2 ends accelerated' "$work/same.status" || fail "the same group is carried"
-    grep -q '^0 of 2 ends accelerated; 0 B by ring' "$work/other.status" || fail "another group is not"
-    grep -q '^2 of 2 ends accelerated' "$work/service.status" || fail "the same group is carried by a Service's address"
-    grep -q '^0 of 2 ends accelerated; 0 B by ring' "$work/other-service.status" || fail "another group is not, by a Service's address"
 }
 
 case ${1:-} in

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages (release 12 was tried) that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
 #
-#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance|mpi|ycsb]      (no argument: demo, test and bench)
+#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|kubernetes|conformance|mpi|ycsb]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
 # A server that comes with a package installed here (nginx, redis, memcached, caddy, prometheus) is neither started nor left enabled.
@@ -9,8 +9,8 @@ set -euo pipefail
 
 group=${1:-all}
 case $group in
-    demo|test|bench|peers|switch|packages|conformance|mpi|ycsb|all) ;;
-    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|conformance|mpi|ycsb]" >&2; exit 2 ;;
+    demo|test|bench|peers|switch|packages|kubernetes|conformance|mpi|ycsb|all) ;;
+    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|kubernetes|conformance|mpi|ycsb]" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -39,6 +39,9 @@ more_servers=(mosquitto=mosquitto mosquitto-clients=mosquitto_pub python3-paho-m
 mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
 # What make bench-mpi-programs measures besides.
 mpi_programs=(python3-mpi4py= hpcc=hpcc lammps=lmp nwchem-openmpi=nwchem.openmpi)
+# What containerd and a cluster take besides the programs that kubernetes/programs.sh builds.
+cluster=(redis-server=redis-server redis-tools=redis-benchmark nginx-light=nginx wrk=wrk nftables=nft openssl=openssl
+         iproute2=ip util-linux=unshare python3=python3 python3-yaml= python3-venv= musl-tools=musl-gcc libseccomp2=)
 ycsb=(memcached=memcached default-jdk-headless=javac maven=mvn)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
@@ -47,6 +50,7 @@ case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") optional=(valgrind=valgrind) ;;
     mpi)   wanted=("${build[@]}" "${tools[@]}" "${mpi[@]}" "${mpi_programs[@]}") ;;
+    kubernetes) wanted=("${build[@]}" "${cluster[@]}") ;;
     ycsb)  wanted=("${build[@]}" "${tools[@]}" "${ycsb[@]}") ;;
     peers)
         wanted=("${build[@]}" "${tools[@]}")
@@ -57,7 +61,8 @@ case $group in
         optional=(mmdebstrap=mmdebstrap)
         # For aarch64, by a cross build.
         [[ $(uname -m) != x86_64 ]] || optional+=(
-            binutils-aarch64-linux-gnu=aarch64-linux-gnu-strip libgcc-s1-arm64-cross=) ;;
+            binutils-aarch64-linux-gnu=aarch64-linux-gnu-strip libgcc-s1-arm64-cross=
+            qemu-system-arm=qemu-system-aarch64 cpio=cpio) ;;
     switch) wanted=("${build[@]}" "${tools[@]}" dpdk-dev=dpdk-testpmd librte-net-virtio23= librte-net-vhost23= librte-mempool-ring23=
                     libfabric1=)
         optional=(openvswitch-switch-dpdk=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk) ;;
@@ -98,7 +103,7 @@ fi
 # Rust's standard library for musl, for the library that reaches such programs; without it they stay on TCP.
 musl=$(uname -m)-unknown-linux-musl
 case $group in
-    test|packages|all)
+    test|packages|kubernetes|all)
         std=$(rustc --print target-libdir --target "$musl" 2>/dev/null || true)
         if ! compgen -G "$std/libstd-*.rlib" >/dev/null; then
             timeout 300 rustup --quiet target add "$musl" </dev/null ||

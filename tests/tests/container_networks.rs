@@ -209,6 +209,15 @@ fn podman_without_root() {
     }
     two.serve(&format!("{a} -p 8060:6379"));
     two.ask_from_host("127.0.0.1:8060", "g1", Err(NO_PEER));
+
+    // By CDI, whose files are root's to write: that is said, and what does without.
+    let said = host.sh(&format!("{as_alice} ginnel container cdi own"));
+    let way_out = "`podman run $(ginnel container env own) IMAGE` does without";
+    assert!(said.code == 1 && said.err.contains(way_out), "{said}");
+    host.must("ginnel container cdi alice --user 1500");
+    let device = "--device ginnel.dev/segment=alice --network own";
+    let address = two.serve(device);
+    two.ask(device, &format!("{address}:6379"), "alice", Ok(()));
 }
 
 /// Has a user who can run containers, with the image; returns what begins the user's commands.

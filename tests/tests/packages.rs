@@ -1,6 +1,7 @@
 //! `make packages`, and what the packages do in clean roots of Debian: installed, used, upgraded
 //! with connections open, removed, purged.
 
+mod attacked;
 mod built;
 mod compiled;
 
@@ -9,8 +10,8 @@ pub use built::{packages, portable};
 use ginnel_tests::host::Host;
 use ginnel_tests::{debian, permit};
 use std::io::Read;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// What an administrator has before: a system, and programs to accelerate.
@@ -63,6 +64,11 @@ c.close()
 print('exchanged', n)
 ";
 
+/// A root directory of that release with these programs.
+pub fn base(suite: &str, what: &str) -> Option<PathBuf> {
+    debian::root(suite, suite, &BASE, what)
+}
+
 fn count(host: &Host) -> u64 {
     host.sh("cat /tmp/count").out.trim().parse().unwrap_or(0)
 }
@@ -83,7 +89,7 @@ fn lives_in(suite: &str) {
     let _permit = permit::cpu(1);
     let Some([one, _]) = both() else { return };
     let what = format!("packages in {suite}");
-    let Some(root) = debian::root(suite, suite, &BASE, &what) else { return };
+    let Some(root) = base(suite, &what) else { return };
     let Some(host) =
         Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")])
     else {
@@ -185,20 +191,41 @@ fn switch_and_cache(host: &Host) {
     host.must("test -e /usr/share/man/man8/ginnel-switch.8.gz -a -e /usr/share/man/man1/ginnel-cache.1.gz");
 }
 
-/// With a connection open, whose bytes go on, and machines' memory in the daemon.
-fn upgraded(host: &Host) {
-    std::fs::write(host.path("/tmp/server.py"), SERVER).expect("written");
-    std::fs::write(host.path("/tmp/client.py"), CLIENT).expect("written");
-    let start = |report: &str, script: &str| {
+/// Starts a server and its client, with a connection that goes on until [`ended`].
+fn pair(host: &Host) -> [Child; 2] {
+    let start = |report: &str, script: &str, text: &str| {
+        std::fs::write(host.path(&format!("/tmp/{script}")), text).expect("written");
         let line = format!("GINNEL_REPORT=/tmp/{report} exec ginnel run -- python3 /tmp/{script}");
-        host.command(&line, Duration::from_secs(300))
+        host.command(&line, Duration::from_secs(600))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts")
     };
-    let (mut server, mut client) = (start("server", "server.py"), start("client", "client.py"));
+    let pair = [start("server", "server.py", SERVER), start("client", "client.py", CLIENT)];
     wait("traffic", || count(host) > 100);
+    pair
+}
+
+/// The pair's connection still gets through what it is given.
+fn goes_on(host: &Host) {
+    let so_far = count(host);
+    wait("more traffic", || count(host) > so_far + 100);
+}
+
+/// Ends the pair: all was well, and carried.
+fn ended(host: &Host, [mut server, mut client]: [Child; 2]) {
+    host.must("touch /tmp/enough");
+    let mut said = String::new();
+    client.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(client.wait().expect("ours").success() && said.starts_with("exchanged"), "{said}");
+    assert!(server.wait().expect("ours").success());
+    crate::service::assert_carried(&host.said("cat /tmp/client"), 50);
+}
+
+/// With a connection open, whose bytes go on, and machines' memory in the daemon.
+fn upgraded(host: &Host) {
+    let pair = pair(host);
     let daemon = host.said("systemctl show --value -p MainPID ginneld");
     let stored = host.said("systemctl show --value -p NFileDescriptorStore ginneld");
     host.must(UPGRADE);
@@ -212,17 +239,11 @@ fn upgraded(host: &Host) {
         stored,
         "with what the old one kept"
     );
-    let so_far = count(host);
-    wait("traffic after the upgrade", || count(host) > so_far + 100);
+    goes_on(host);
     // Somebody who starts now meets who runs: by the new library, over the old one's segment.
     host.must("GINNEL_REPORT=/tmp/after setpriv --reuid=redis --regid=redis --clear-groups ginnel run -- redis-benchmark -n 20000 -c 4 -t set,get -q");
     crate::service::assert_carried(&host.said("cat /tmp/after"), 90);
-    host.must("touch /tmp/enough");
-    let mut said = String::new();
-    client.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(client.wait().expect("ours").success() && said.starts_with("exchanged"), "{said}");
-    assert!(server.wait().expect("ours").success());
-    crate::service::assert_carried(&host.said("cat /tmp/client"), 50);
+    ended(host, pair);
 }
 
 #[test]
@@ -257,9 +278,7 @@ fn the_directory_is_an_apt_repository() {
     ] {
         assert!(list.contains(&format!("Package: {name}\n")), "{list}");
     }
-    let Some(root) = debian::root("bookworm", "bookworm", &BASE, "an apt repository") else {
-        return;
-    };
+    let Some(root) = base("bookworm", "an apt repository") else { return };
     let Some(host) = Host::boot("an apt repository", Some(&root), &[(Path::new(one), "/packages")])
     else {
         return;

@@ -32,7 +32,8 @@ static HABITS: [Habit; 256] = [const { Habit::new() }; 256];
 /// When a thread was last told that there is nothing, ticks. Threads share them by their addresses.
 static TURNS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
-/// Before a program in Go starts.
+/// Before a program in Go starts; those are known on this processor only.
+#[cfg(target_arch = "x86_64")]
 pub fn start() {
     ON.store(true, Ordering::Relaxed);
 }
