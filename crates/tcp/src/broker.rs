@@ -242,8 +242,14 @@ pub enum Heard {
 pub fn hear(broker: i32) -> Heard {
     // One byte more than an answer has: what is longer is none.
     let mut bytes = [0u8; Answer::SIZE + 1];
-    let (received, [memory, lines @ ..]) = match unix::receive::<{ 1 + LINES }>(broker, &mut bytes)
-    {
+    let mut receive = || unix::receive::<{ 1 + LINES }>(broker, &mut bytes);
+    // Who is hung up on with a question that was not read hears of that first, and then what was
+    // said before (the kernel's `__skb_try_recv_datagram`).
+    let received = match receive() {
+        Err(libc::ECONNRESET) => receive(),
+        received => received,
+    };
+    let (received, [memory, lines @ ..]) = match received {
         Ok(received) => received,
         Err(libc::EAGAIN | libc::EINTR) => return Heard::Nothing,
         Err(_) => return Heard::Gone,
@@ -289,5 +295,20 @@ mod tests {
         }
         assert_eq!(Question::of_bytes(&question[1..]), None);
         assert_eq!(Answer::of_bytes(&[]), None);
+    }
+
+    #[test]
+    fn the_last_word_is_heard_of_one_who_hangs_up_on_a_question() {
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: there is room for two descriptors.
+        assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
+        let [own, broker] = ends.map(Fd);
+        assert_eq!(ask(own.0, &Question { connected: true, number: 3 }, own.0), Ok(()));
+        let answer = Answer::refusal(Verdict::NoMemory, 3);
+        assert_eq!(unix::send(broker.0, &answer.bytes(), own.0), Ok(()));
+        drop(broker);
+        assert!(matches!(hear(own.0), Heard::Answer(said, _) if said == answer));
+        assert!(matches!(hear(own.0), Heard::Gone));
     }
 }

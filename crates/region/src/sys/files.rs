@@ -381,7 +381,8 @@ impl Drop for Fd {
 }
 
 /// Waits until the kernel has one of `events` (`POLLIN` …) to report of `fd`, at most `ms`
-/// milliseconds (0: only looks; −1: for as long as that takes). Returns what it reports (poll(2)'s `revents`), 0 for nothing.
+/// milliseconds (0: only looks; −1: for as long as that takes). Returns what it reports (poll(2)'s
+/// `revents`), 0 for nothing.
 #[must_use]
 pub fn poll(fd: i32, events: i16, ms: i32) -> i16 {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
