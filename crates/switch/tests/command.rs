@@ -122,6 +122,17 @@ fn what_cannot_be_is_said_in_words() {
     assert!(code == Some(1) && said.contains("another switch"), "{said}");
 }
 
+/// What the page at this address answers whoever asks by that name.
+fn get_from(url: &str, host: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(url).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+        .expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
 #[test]
 fn prometheus_reads_what_is_counted() {
     let place = tempfile::tempdir().expect("a directory");
@@ -146,16 +157,7 @@ fn prometheus_reads_what_is_counted() {
         assert!(began.elapsed() < PATIENCE, "{said}");
         std::thread::sleep(Duration::from_millis(5));
     };
-    let get_from = |host: &str, path: &str| {
-        let mut stream = TcpStream::connect(&url).expect("connected");
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
-            .expect("asked");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
-    };
-    let get = |path: &str| get_from(&url, path);
+    let get = |path: &str| get_from(&url, &url, path);
     let said = get("/metrics");
     for line in [
         "ginnel_switch_sent_frames_total{port=\"a\",key=\"0\"} 0",
@@ -167,7 +169,7 @@ fn prometheus_reads_what_is_counted() {
     assert!(page.contains("text/html") && page.contains("<td>a<td>0<td>waiting"), "{page}");
     assert!(get("/other").starts_with("HTTP/1.1 404"));
     // A page of another site, whose name leads here, reads nothing.
-    assert!(get_from("evil.example", "/metrics").starts_with("HTTP/1.1 421"));
+    assert!(get_from(&url, "evil.example", "/metrics").starts_with("HTTP/1.1 421"));
     // Whoever does not read, or does not ask, keeps nobody else waiting.
     let deaf: Vec<_> = (0..40)
         .map(|n| {

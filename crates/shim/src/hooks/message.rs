@@ -63,7 +63,7 @@ unsafe fn each_rights(message: *const msghdr, mut each: impl FnMut(&[c_int])) {
 /// As for [`each_rights`].
 unsafe fn control_follows(fd: c_int, message: *const msghdr) {
     // SAFETY: the caller's promise.
-    unsafe { each_rights(message, |fds| ops::process::sending_fds(fds)) };
+    unsafe { each_rights(message, ops::process::sending_fds) };
     ops::io::hand_over(fd);
 }
 
