@@ -225,7 +225,7 @@ mod tests {
         let view = open(&fd).expect("its own file");
         let number = |at: usize| at as u64 * 3 + 1;
         // The first word of each chunk is the writer's, which counts there from 0.
-        let stays = |at: &usize| at % 5 != 0 && at % CHUNK != 0;
+        let stays = |at: &usize| !at.is_multiple_of(5) && !at.is_multiple_of(CHUNK);
         for (at, word) in memory.words().iter().enumerate().filter(|(at, _)| stays(at)) {
             word.store(number(at), Ordering::Relaxed);
         }
