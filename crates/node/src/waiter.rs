@@ -234,9 +234,8 @@ impl Waiter {
         self.sleeping(segment);
         let may_sleep = !self.any(segment) && !is_there();
         let told = may_sleep && sys::poll(self.fifo, libc::POLLIN, ms) != 0;
-        self.awake(segment, told);
-        if told {
-            // Also where that was said to be an earlier sleep's: it would end the next.
+        // (What came late for an earlier sleep would end the next one, too.)
+        if page::awake(segment, self.page) || told {
             self.empty();
         }
         self.any(segment)
