@@ -7,6 +7,7 @@
 #   make test-iceoryx2 those of crates/iceoryx2, a workspace of its own; a part of test-all
 #   make wheel         the module for Python with its library, as a wheel in target/wheel
 #   make iceoryx2-python   iceoryx2's Python module over a segment, as a wheel in target/iceoryx2-python/dist
+#   make iceoryx2-c    iceoryx2's C library over a segment, in target/iceoryx2-c/dist (SOURCES=FOLDER: its authors' v0.10.0)
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX, boost.interprocess and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
@@ -38,7 +39,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-iceoryx2-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-kubernetes deps-conformance deps-mpi deps-ycsb
+.PHONY: help build demo demo-peers test test-all test-iceoryx2 iceoryx2-python iceoryx2-c wheel test-kubernetes test-cluster bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-instructions bench-switch bench-switch-guests bench-mpi bench-mpi-programs bench-mpi-guests bench-iceoryx2-guests bench-ycsb portable install uninstall packages rpms docs conformance lint clean product musl loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-kubernetes deps-conformance deps-mpi deps-ycsb
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -79,7 +80,7 @@ test-all: deps-test deps-packages product loom test-iceoryx2
 
 # iceoryx2's own tests and ours, one after the other, as its authors run them.
 test-iceoryx2:
-	$(CARGO) test --manifest-path crates/iceoryx2/Cargo.toml --target-dir $(abspath $(TARGET))/iceoryx2 --locked --no-fail-fast -- --include-ignored
+	$(CARGO) test --manifest-path crates/iceoryx2/Cargo.toml --target-dir $(abspath $(TARGET))/iceoryx2 --locked --no-fail-fast -- --include-ignored --skip by_hand
 
 # LIBRARY: what it is to bring along, in place of the one that is built here; PLATFORM: what that is for.
 wheel:
@@ -88,6 +89,10 @@ wheel:
 # Its sources come from PyPI, by their checksum.
 iceoryx2-python:
 	CARGO="$(CARGO)" scripts/build-iceoryx2-python.sh
+
+# No registry has its sources.
+iceoryx2-c:
+	CARGO="$(CARGO)" scripts/build-iceoryx2-c.sh "$(SOURCES)"
 
 # Everything in it is in namespaces of its own. The first run builds containerd and helm, some minutes.
 test-kubernetes: deps-kubernetes product

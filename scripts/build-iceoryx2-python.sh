@@ -7,6 +7,7 @@
 # GINNEL_ICEORYX2_SOURCE: the archive of the sources, where it is there already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/exchange-line.sh
 
 version=0.10.0
 sha256=62db7f0935ade10b18de17600952e579e9458704c337113428a91becac9bc454
@@ -24,14 +25,6 @@ if ! is_whole && [[ -z ${GINNEL_ICEORYX2_SOURCE-} ]]; then
     "$work/venv/bin/pip" download --quiet --no-deps --no-binary :all: --dest "$work" "iceoryx2==$version"
 fi
 is_whole || { echo "$archive is not the archive of iceoryx2 $version that was tried" >&2; exit 1; }
-
-# Exchanges a line of a file that is to be there once.
-exchange() {
-    local file=$1 old=$2 new=$3
-    [[ $(grep -cxF -- "$old" "$file") == 1 ]] || { echo "$file has no such line, or several: $old" >&2; exit 1; }
-    OLD=$old NEW=$new awk '$0 == ENVIRON["OLD"] { $0 = ENVIRON["NEW"] } { print }' "$file" >"$file.new"
-    mv "$file.new" "$file"
-}
 
 rm -rf "$work/source" "$work/build"
 mkdir -p "$work/source" "$work/build/python"

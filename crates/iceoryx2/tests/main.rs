@@ -4,6 +4,7 @@
 
 extern crate iceoryx2_bb_loggers;
 
+mod c;
 mod deaths;
 #[path = "between/deaths.rs"]
 mod deaths_between;
