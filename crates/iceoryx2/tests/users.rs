@@ -82,7 +82,7 @@ fn theirs(role: &str, path: &str) {
 fn publish_wake_and_clear_up_after_each_other() {
     play("users::publish_wake_and_clear_up_after_each_other", |part| match part {
         Part::Role(role, path) if role == "makes" => {
-            drop(Options::new().size(64 << 20).open(path).expect("a segment"));
+            let _ = Options::new().size(64 << 20).open(path).expect("a segment");
         }
         Part::Role(role, path) => theirs(&role, &path),
         Part::Test => {

@@ -248,7 +248,7 @@ impl<S: Kind> Worker<S> {
                     let builder =
                         node.service_builder(&name("topic", a)).publish_subscribe::<u64>();
                     // Now and then other settings than the name's.
-                    match if value % 8 == 0 { 1 - a % 2 } else { a % 2 } {
+                    match if value.is_multiple_of(8) { 1 - a % 2 } else { a % 2 } {
                         0 => builder.history_size(2).subscriber_max_buffer_size(3),
                         _ => builder.enable_safe_overflow(false).max_publishers(3),
                     }

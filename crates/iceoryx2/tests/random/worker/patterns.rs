@@ -34,7 +34,7 @@ impl<S: Kind> Worker<S> {
                 self.slice_subscribers.put(b, || topic.subscriber_builder().create())
             }
             5 if choice == 0 => self.slice_publishers.drop_at(a),
-            5 | 6 | 7 => self.slice_publishers.ask(a, |publisher| {
+            5..=7 => self.slice_publishers.ask(a, |publisher| {
                 // Some are larger than what there is room for.
                 let len = value % if choice == 1 { 9000 } else { 100 };
                 match publisher.loan_slice_uninit(len) {
