@@ -72,6 +72,9 @@ impl Switch {
 
     /// What rested is watched again.
     pub(crate) fn watch(&mut self, what: Token) {
+        if let Token::Tap(index) = what {
+            return self.watch_tap(index);
+        }
         let (Token::Listen(index) | Token::FrontEnd(index)) = what else { return };
         let Some(Link::Guest(seat)) = self.port(index).map(|port| &port.link) else { return };
         if !seat.watch(&self.poller, what) {

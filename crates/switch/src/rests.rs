@@ -1,6 +1,7 @@
 //! What the loop does not look at for a moment: a door that nobody can be let in by for lack of
-//! descriptors, a front end whose descriptors are still being closed. It is taken out of the epoll
-//! set, so that it is not reported again and again, and put back later. Nobody sleeps for it.
+//! descriptors, a front end whose descriptors are still being closed, a tap device that has sent
+//! what it may for now, or is gone. It is taken out of the epoll set, so that it is not reported
+//! again and again, and put back later. Nobody sleeps for it.
 
 use crate::poller::Token;
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ pub const CLOSING: Duration = Duration::from_millis(10);
 pub const LENDING: Duration = Duration::from_millis(1);
 /// How long nobody is let in when that did not work.
 pub const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// How long until a tap device that is gone is opened again.
+pub const GONE: Duration = Duration::from_secs(1);
 
 /// What rests, and until when.
 #[derive(Debug, Default)]

@@ -193,41 +193,6 @@ fn prometheus_reads_what_is_counted() {
 }
 
 #[test]
-fn a_tap_device_is_a_port() {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        eprintln!("skipped: needs root and /dev/net/tun");
-        return;
-    }
-    // A name that no other test has; it goes away with the switch.
-    let name = format!("gsw{}", std::process::id() % 100_000);
-    let lab = Lab::new(&format!("[port.up]\ntap = \"{name}\"\n[port.a]\n"));
-    let mut a = lab.guest("a", Options::default());
-    let ip = |arguments: &str| {
-        let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip");
-        assert!(status.success(), "ip {arguments}");
-    };
-    ip(&format!("link set {name} up"));
-    ip(&format!("addr add 198.18.77.1/30 dev {name}"));
-    // Who has 198.18.77.1? The host's kernel says that it does.
-    let mut request = [&[0xff; 6][..], &mac(1), &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &mac(1)].concat();
-    request.extend([198, 18, 77, 2, 0, 0, 0, 0, 0, 0, 198, 18, 77, 1]);
-    request.resize(60, 0);
-    let began = Instant::now();
-    let answer = 'answered: loop {
-        assert!(began.elapsed() < PATIENCE, "no answer");
-        assert!(a.send(1, &request));
-        while let Some(frame) = a.wait(0, Duration::from_millis(200)) {
-            if frame[12..14] == [8, 6] && frame[20..22] == [0, 2] {
-                break 'answered frame;
-            }
-        }
-    };
-    assert_eq!(answer[28..32], [198, 18, 77, 1]);
-    assert!(lab.port("up").sent_frames > 0);
-    assert_eq!(lab.addresses().len(), 2);
-}
-
-#[test]
 fn who_finds_no_descriptor_waits_and_keeps_nobody_from_anything() {
     let place = tempfile::tempdir().expect("a directory");
     let path = |name: &str| place.path().join(name);

@@ -4,6 +4,7 @@ use super::Switch;
 use crate::closer::Closer;
 use crate::config::{Config, PortConfig};
 use crate::places::{Places, take_away};
+use crate::poller::Token;
 use crate::port::{Link, Port};
 use crate::reload::{Outcome, link};
 use crate::seat::GONE;
@@ -113,6 +114,10 @@ impl Switch {
         let now = self.clock.now;
         if let Some(port) = self.port_mut(index) {
             port.change(config, limits, now);
+            if matches!(port.link, Link::Tap(_)) {
+                // It may rest for a rate that it had.
+                self.rests.add(Token::Tap(index), now);
+            }
         }
     }
 
