@@ -301,6 +301,9 @@ pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
         }
         left
     };
+    if fds::count(index) == 1 && runtime::others_live(endpoint) {
+        endpoint.leave_to_heirs();
+    }
     if service::unless_serving(index, || fds::counting(index, part)) > 0 {
         return None;
     }

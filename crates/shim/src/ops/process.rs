@@ -36,6 +36,7 @@ pub fn finish_all() {
                 }
             } else if !alone && slot.stage() == Stage::Active {
                 endpoint.leave_options_if_free();
+                endpoint.leave_to_heirs();
             }
         }
     }
