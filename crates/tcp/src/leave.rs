@@ -75,10 +75,10 @@ impl Endpoint<'_> {
     pub fn leave_to_heirs(self) {
         let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
-        let mine = u64::from(self.joined().service_page());
         if slot.stage() != Stage::Active || self.is_in_pair() {
             return;
         }
+        let mine = u64::from(self.joined().service_page());
         let named = self.channel().service(slot.side());
         let was = named.compare_exchange(mine, 0, Relaxed, Relaxed).unwrap_or_else(|other| other);
         if (was == mine || was == 0)
