@@ -74,7 +74,7 @@ impl Endpoint<'_> {
     /// next is named.
     pub fn leave_to_heirs(self) {
         let slot = self.slot();
-        let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
+        let _held = self.send_lock();
         if slot.stage() != Stage::Active || self.is_in_pair() {
             return;
         }

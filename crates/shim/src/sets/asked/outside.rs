@@ -135,7 +135,9 @@ fn seen_of_spent(set: &Set, place: u32, events: u32) -> Outside {
         };
         let endpoint = entry.endpoint().filter(|_| events & ENDS != 0);
         let ends = endpoint.map_or(0, |endpoint| events & ENDS | edges::marks(endpoint));
-        let woken = core::mem::take(&mut entry.retold_outside) | (ends & !entry.noted_ends != 0);
+        // (An end that was told with the shot was an edge before it.)
+        let since = entry.shot && ends & !(entry.noted_ends | entry.ended) != 0;
+        let woken = core::mem::take(&mut entry.retold_outside) | since;
         entry.noted_ends |= ends;
         if woken { Outside::Woken } else { Outside::Nothing }
     })
