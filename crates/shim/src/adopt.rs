@@ -301,10 +301,16 @@ pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
         }
         left
     };
+    // (A fork child may not have said yet that it holds it.)
+    let others =
+        || runtime::others_live(endpoint) || endpoint.slot().forking.load(Ordering::SeqCst) != 0;
+    if fds::count(index) == 1 && others() {
+        endpoint.leave_to_heirs();
+    }
     if service::unless_serving(index, || fds::counting(index, part)) > 0 {
         return None;
     }
-    if runtime::others_live(endpoint) || endpoint.slot().forking.load(Ordering::SeqCst) != 0 {
+    if others() {
         endpoint.leave_options();
         return None;
     }

@@ -67,6 +67,29 @@ impl Endpoint<'_> {
             || self.channel().service(self.slot().side()).load(Relaxed) != 0
     }
 
+    /// This process closes its last descriptor of a connection that others have, while its service
+    /// thread is the one that the other end wakes. A fork child that has not used the connection
+    /// yet has no such thread, and would leave the other end's wishes unanswered: so what is sent
+    /// goes back to TCP, where nothing lies unread, until somebody sends. Who uses the connection
+    /// next is named.
+    pub fn leave_to_heirs(self) {
+        let slot = self.slot();
+        let _held = self.send_lock();
+        if slot.stage() != Stage::Active || self.is_in_pair() {
+            return;
+        }
+        let mine = u64::from(self.joined().service_page());
+        let named = self.channel().service(slot.side());
+        let was = named.compare_exchange(mine, 0, Relaxed, Relaxed).unwrap_or_else(|other| other);
+        if (was == mine || was == 0)
+            && self.tx_in_ring()
+            && !slot.has(flag::TX_SHUT)
+            && self.unread() == 0
+        {
+            self.downgrade();
+        }
+    }
+
     /// Before the program's `connect` to no address: the kernel resets the connection, and the
     /// other end is to know that it is meant. The socket lives on, perhaps under other descriptors
     /// and in other processes, and may be connected again: for those it is the kernel's alone.

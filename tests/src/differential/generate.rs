@@ -166,7 +166,14 @@ impl Generator {
     }
 
     /// One or two threads wait while others act.
+    ///
+    /// A step that shuts down or closes goes on until FIN is acknowledged, which the kernel may put
+    /// off for 40 ms: each wait is longer than two of these. Behind a full buffer FIN waits for
+    /// room, and that for as long as the kernel likes: where streams are filled nothing ends here.
     fn beside(&mut self) {
+        /// How long they wait, ms.
+        const LONG: u64 = 150;
+        let ends = u64::from(!self.fills);
         let sets: Vec<u64> =
             self.sets.iter().filter(|s| s.1 != Owner::Child).map(|s| s.0).collect();
         let reads = self.any(|end| end.socket && end.owner != Owner::Child);
@@ -176,11 +183,11 @@ impl Generator {
                 self.receives = Some(end.slot);
                 format!("recv {} 400 -", end.slot)
             }
-            _ => self.wait_on(set, 40),
+            _ => self.wait_on(set, LONG),
         };
         self.steps.push(format!("go T {first}"));
         if self.random.chance(50) {
-            let second = self.wait_on(set, 40);
+            let second = self.wait_on(set, LONG);
             self.steps.push(format!("go U {second}"));
         }
         // The threads are at work: whoever acts is the first, or the child.
@@ -188,8 +195,8 @@ impl Generator {
         for _ in 0..self.random.within(1, 2) {
             let kind = self.random.weigh(&[
                 (6, Self::write as Act),
-                (1, Self::shut),
-                (1, Self::close),
+                (ends, Self::shut),
+                (ends, Self::close),
                 (1, Self::modify),
             ]);
             kind(self);

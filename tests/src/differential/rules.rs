@@ -11,7 +11,8 @@
 //! | SIOCOUTQ | the kernel acknowledges when it likes; a ring counts what is not read | "fits" where it is no more than what was sent |
 //! | what a full buffer's reader takes that is shut down | Linux receives for it, acknowledges, and lets it read until there is nothing at the moment: how much that is depends on what was under way | it is not shut down, nor filled after that |
 //! | which edges a stream makes while it is filled and drained | one for each delivery, whose sizes are the kernel's | scripts that fill ask for edges of one direction at a time |
-//! | when FIN is acknowledged | within 40 ms, and then it is an edge of its own | a shutdown waits until it is |
+//! | when FIN is acknowledged | within 40 ms, and then it is an edge of its own | a shutdown waits until it is, and a thread that waits beside it waits longer |
+//! | how long a shutdown or close takes behind a full buffer | the kernel asks for room when it likes | where streams are filled, nothing ends while a thread waits |
 //! | what becomes of a receive whose number is closed | Ginnel ends the connection with the close (docs/limits.md), the kernel with the receive | no number is closed that a thread receives from |
 //! | when a small write leaves | Nagle's algorithm waits for an acknowledgement that may be put off | every connection has TCP_NODELAY |
 //!
@@ -33,7 +34,14 @@ pub struct Rule {
 }
 
 /// All rules.
-pub const RULES: [Rule; 7] = [
+pub const RULES: [Rule; 8] = [
+    Rule {
+        name: "which waiter has room",
+        why: "the same as the next where an answer is full: who is told of a level goes to the end of the set's \
+              list, which goes on in another order in each run",
+        allows: which_waiter_has_room,
+        parts: true,
+    },
     Rule {
         name: "which waiter",
         why: "of several threads that wait on one set the kernel wakes one after another, and which \
@@ -79,7 +87,8 @@ pub const RULES: [Rule; 7] = [
     Rule {
         name: "an inner edge once more",
         why: "not the kernel's: to see what an inner set has, Ginnel may take it and give it back, which is an \
-              edge. That is taken out of the same wait, but for one with room for one event (docs/limits.md)",
+              edge. That is taken out of the same wait, but for one with room for one event. And where a \
+              wake-up came, of a pipe that is ready in the inner set nobody knows since when (docs/limits.md)",
         allows: inner_edge_once_more,
         parts: false,
     },
@@ -116,6 +125,14 @@ fn which_waiter(asked: &Asked, plain: &str, carried: &str) -> bool {
         all
     };
     both && told(plain) == told(carried)
+}
+
+fn which_waiter_has_room(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let rooms = asked.rooms();
+    let is_full = |answer: &str| {
+        answer.split(';').any(|one| one.contains("wait ") && rooms.contains(&events(one).len()))
+    };
+    which_waiter(asked, plain, carried) && (is_full(plain) || is_full(carried))
 }
 
 fn order_of_carriers(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -190,9 +207,14 @@ fn inner_edge_once_more(asked: &Asked, plain: &str, carried: &str) -> bool {
             }
             None => false,
         });
-    let is_inner =
-        |event: &&str| event.strip_prefix("IN/").is_some_and(|data| asked.is_edge_of_set(data));
-    let waits = asked.waits() && asked.step() != "collect" && asked.sets().into_iter().any(had_one);
+    let one = asked.sets().into_iter().any(had_one);
+    let is_inner = |event: &&str| {
+        let data = event.strip_prefix("IN/");
+        data.is_some_and(|data| {
+            asked.is_edge_of_set(data) && (one || asked.is_set_with_others(data))
+        })
+    };
+    let waits = asked.waits() && asked.step() != "collect";
     waits && all_there && !more.is_empty() && more.iter().all(is_inner)
 }
 
@@ -256,6 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_with_few_places_turns_the_list() {
+        let later = |room: u64| {
+            let script = format!(
+                "tcp 1 2 both\nepoll 9\nadd 9 1 IN|OUT 101\nadd 9 2 IN|OUT 102\ngo T wait 9 {room} 40\ngo U wait 9 8 40\ncollect\nwait 9 8 0"
+            );
+            let script = Script::parse("", &script);
+            let mut apart = Apart::default();
+            let (plain, carried) = (
+                "T: wait 1: OUT/101; U: wait 2: OUT/101 OUT/102; ",
+                "T: wait 1: OUT/102; U: wait 2: OUT/101 OUT/102; ",
+            );
+            apart.note(&script, 6, allowed(&script, 6, plain, carried).expect("two waiters"));
+            apart.allow(&script, 7, "wait 2: OUT/101 OUT/102", "wait 2: OUT/102 OUT/101")
+        };
+        assert!(later(1));
+        assert!(!later(3));
+    }
+
+    #[test]
     fn rings_and_the_kernel_keep_their_own_order() {
         let step = "T wait 9 8 0";
         assert_eq!(
@@ -294,6 +335,19 @@ mod tests {
         assert_eq!(rule("IN", 1, "wait 1: IN/101", "wait 2: IN/101 IN/108"), None);
         assert_eq!(rule("IN|ET", 1, "wait 2: IN/101 IN/108", "wait 1: IN/101"), None);
         assert_eq!(rule("IN|ET", 1, "wait 0:", "wait 1: IN/101"), None);
+    }
+
+    #[test]
+    fn an_inner_edge_comes_once_more_beside_a_pipe() {
+        let rule = |beside: &str| {
+            let script = format!(
+                "tcp 1 2 both\npipe 5 6\nepoll 9\nepoll 8\nadd 9 8 IN|ET 108\nadd 8 1 IN 101\nadd 8 {beside}\nwait 9 8 0\nwait 9 8 0"
+            );
+            let script = Script::parse("", &script);
+            allowed(&script, 8, "wait 0:", "wait 1: IN/108").map(|rule| rule.name)
+        };
+        assert_eq!(rule("5 IN 105"), Some("an inner edge once more"));
+        assert_eq!(rule("2 IN 102"), None);
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub fn finish_all() {
                 }
             } else if !alone && slot.stage() == Stage::Active {
                 endpoint.leave_options_if_free();
+                if endpoint.is_free() {
+                    endpoint.leave_to_heirs();
+                }
             }
         }
     }

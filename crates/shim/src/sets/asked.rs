@@ -29,6 +29,21 @@ pub(super) fn news(number: u32) -> Option<u64> {
     look_inside(number).and_then(|(any, arrivals)| any.then_some(arrivals))
 }
 
+/// Has inner set `number`, registered as `entry`, something to tell for the sake of its rings? And
+/// how often something came to them.
+///
+/// Where edges are told, what came is one also if the inner set itself told of it meanwhile, or it
+/// was read: then whatever else is ready there is told.
+pub(super) fn to_tell(number: u32, entry: &Registration) -> Option<(bool, u64)> {
+    let (any, arrivals) = look_inside(number)?;
+    if !entry.wants(libc::EPOLLET) {
+        return Some((any, arrivals));
+    }
+    let fd = set_at(number)?.fd.load(Ordering::Relaxed);
+    let is_ready = || any || sys::poll(fd, libc::POLLIN, 0) != 0 && truly_ready(number, fd);
+    Some((entry.seen != arrivals && (any || arrivals != 0) && is_ready(), arrivals))
+}
+
 /// The same, and how often something came also where nothing of that is left.
 pub(super) fn look_inside(number: u32) -> Option<(bool, u64)> {
     let set = set_at(number)?;
@@ -42,13 +57,13 @@ pub(super) fn look_inside(number: u32) -> Option<(bool, u64)> {
         unmask_hot(set, inner);
         let mut any = note_arrivals(inner) | !inner.owed.is_empty();
         for &(place, child) in &inner.children {
-            let Some(arrivals) = news(child) else { continue };
             let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
             if entry.disabled || entry.events & IN == 0 {
                 continue;
             }
-            any |= !entry.wants(libc::EPOLLET) || entry.seen != arrivals;
-            if entry.noted != arrivals {
+            let Some((tells, arrivals)) = to_tell(child, entry) else { continue };
+            any |= tells;
+            if entry.noted != arrivals && arrivals != 0 {
                 entry.noted = arrivals;
                 inner.arrivals = inner.arrivals.wrapping_add(1);
             }
@@ -128,10 +143,11 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
     let spoken_of =
         suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
     set.with(|inner| spoken_of.for_each(|((place, _), _)| make_hot(inner, *place)));
+    let alone = polled.iter().filter(|polled| polled.revents != 0).count() == 1;
     let mut untrue = false;
     for ((place, _), polled) in suspects.iter().zip(&polled) {
         let events = u32::from(polled.revents.cast_unsigned());
-        if events != 0 && is_true(set, *place, events)? {
+        if events != 0 && is_true(set, *place, events, alone)? {
             return Some(true);
         }
         untrue |= events != 0;
@@ -266,9 +282,9 @@ pub(super) fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
         .filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active))
 }
 
-/// Is what the kernel tells of registration `place` to be told to the program? `None`: that takes
-/// asking.
-fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
+/// Is what the kernel tells of registration `place` to be told to the program? `alone`: it is the
+/// only one of which the kernel tells anything. `None`: that takes asking.
+fn is_true(set: &Set, place: u32, events: u32, alone: bool) -> Option<bool> {
     if place == u32::MAX {
         set.with(|inner| {
             inner.rung(set);
@@ -313,7 +329,7 @@ fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
             .filter(|entry| entry.used && !entry.disabled)?;
         events &= entry.asked();
         if let Some(endpoint) = endpoint.filter(|_| entry.wants(libc::EPOLLET)) {
-            events = edges::news_of(set, entry, endpoint, events);
+            events = edges::news_of(set, entry, endpoint, events, alone);
         }
         Some(events != 0)
     })

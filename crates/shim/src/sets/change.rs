@@ -99,12 +99,13 @@ fn change(
     entry.loud = false;
     entry.rearm();
     entry.events = events;
-    let noted = entry.noted;
+    let (noted, room) = (entry.noted, entry.noted_room && entry.room);
     entry.forget_told();
     if is_listed {
-        entry.noted = noted;
+        (entry.noted, entry.noted_room) = (noted, room);
     }
     entry.turn.begin(since);
+    order::enters(entry);
     entry.in_kernel = true;
     shared::told(set, entry);
     if let Some(slot) = entry.slot {
@@ -289,6 +290,7 @@ fn register(
     }
     inner.by_fd.insert(fd, place);
     if let Some(entry) = inner.registrations.get_mut(place as usize) {
+        order::enters(entry);
         shared::told(set, entry);
     }
     if !plain {

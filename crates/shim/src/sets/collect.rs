@@ -2,7 +2,7 @@
 
 mod examine;
 
-use super::hot::{armed, make_waiter, rang};
+use super::hot::{armed, make_waiter, note_arrival, rang};
 use super::look::{self, by_tcp};
 use super::places::{Asks, keep_places};
 use super::{Inner, Registration, Set, arrange, doors, inside, local, local_bits, order};
@@ -376,6 +376,10 @@ fn cool(inner: &mut Inner) {
 }
 
 pub(super) fn cooled(inner: &mut Inner, index: u32) {
+    if inner.nested {
+        // What comes from here on is counted by its wake-up.
+        note_arrival(inner, index);
+    }
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         entry.hot = false;
         entry.turn.give_up();

@@ -18,6 +18,14 @@ const RX_SHUT: u32 = 1 << 25;
 /// After both of these: that the connection is no more, by a reset for what came, perhaps.
 const GONE: u32 = 1 << 24;
 
+/// Likewise, on TCP: that an urgent byte waits, asked for or not.
+const URGENT: u32 = 1 << 23;
+
+/// Whether there is one. Asks the kernel.
+pub(super) fn urgent(endpoint: Endpoint<'_>) -> u32 {
+    if sys::poll(endpoint.fd(), libc::POLLPRI, 0) == 0 { 0 } else { URGENT }
+}
+
 pub(super) fn marks(endpoint: Endpoint<'_>) -> u32 {
     let own = own_ends(endpoint);
     let is_gone = || kernel::state(endpoint.fd()) == Ok(kernel::CLOSE);
@@ -101,7 +109,7 @@ pub(super) fn edge(
 /// The same where TCP carries what comes in.
 fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
     let (news, ends) = on_tcp(entry, endpoint, events, made);
-    entry.ended |= ends;
+    entry.ended = entry.ended & !URGENT | ends;
     if events & ENDS != 0 {
         entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
     }
@@ -131,25 +139,34 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
     let of_ring =
         || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
     let again = events & IN == 0 || no_more() || of_ring();
-    if !again || entry.room && entry.wants(libc::EPOLLOUT) {
-        return (events, 0);
-    }
     // An end that was not asked for makes an edge as well.
-    let ends = held(endpoint) & ENDS | marks(endpoint);
+    let ends = || held(endpoint) & ENDS | marks(endpoint);
+    if !again || entry.room && entry.wants(libc::EPOLLOUT) {
+        return (events, if endpoint.may_have_ended() { ends() } else { 0 });
+    }
     // So does an urgent byte.
-    let known = ends & !entry.ended == 0 && sys::poll(endpoint.fd(), libc::POLLPRI, 0) == 0;
+    let ends = ends() | urgent(endpoint);
+    let known = ends & !entry.ended == 0;
     (if known { events & !(IN | OUT) } else { events }, ends)
 }
 
-/// As [`edge`] has it, and nothing is noted as told. (Of what is not in a ring, too.)
-pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+/// As [`edge`] has it, and nothing is noted as told. (Of what is not in a ring, too.) `alone`: no
+/// other that is carried is ready in its set.
+pub(super) fn news_of(
+    set: &Set,
+    entry: &Registration,
+    endpoint: Endpoint<'_>,
+    events: u32,
+    alone: bool,
+) -> u32 {
     let same = |ends: u32| ends & !entry.ended == 0;
     let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));
     let events = if untold { events } else { events & !OUT };
     if endpoint.receives_by_ring() {
         joined(set, entry, endpoint, events, true).0
-    } else if entry.retold && endpoint.slot().stage() == Stage::Active {
-        // It is in the kernel's list since that was told of it anew, perhaps for nothing else.
+    } else if (entry.retold || !alone) && endpoint.slot().stage() == Stage::Active {
+        // It is in the kernel's list since that was told of it anew, perhaps for nothing else; or
+        // it is not, and another that is ready is.
         on_tcp(entry, endpoint, events, true).0
     } else {
         events

@@ -183,23 +183,29 @@ pub(super) fn hot_has_news(inner: &Inner) -> bool {
 
 /// Has a hot ring something to report? Counts what came to rings since that was last asked.
 pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
-    let Inner { hot, registrations, arrivals, .. } = inner;
     let mut any = false;
-    for &index in hot.iter() {
-        let Some(entry) = registrations.get_mut(index as usize) else { continue };
-        let Some(watched) = Watched::of(entry) else { continue };
-        let news = watched.has_news();
-        any |= news;
-        // Also what was told of by now, or read: it came.
-        let reads = watched.reads && watched.endpoint.rx_in_ring();
-        if news || reads && entry.noted != u64::MAX {
-            let key = key(watched.endpoint);
-            if !is_told(entry.note_come(key), key) {
-                *arrivals = arrivals.wrapping_add(1);
-            }
-        }
+    for at in 0..inner.hot.len() {
+        let Some(&index) = inner.hot.get(at) else { break };
+        any |= note_arrival(inner, index);
     }
     any
+}
+
+/// The same of registration `index`.
+pub(super) fn note_arrival(inner: &mut Inner, index: u32) -> bool {
+    let Inner { registrations, arrivals, .. } = inner;
+    let Some(entry) = registrations.get_mut(index as usize) else { return false };
+    let Some(watched) = Watched::of(entry) else { return false };
+    let news = watched.has_news();
+    // Also what was told of by now, or read: it came.
+    let reads = watched.reads && watched.endpoint.rx_in_ring();
+    if news || reads && entry.noted != u64::MAX {
+        let key = key(watched.endpoint);
+        if !is_told(entry.note_come(key), key) {
+            *arrivals = arrivals.wrapping_add(1);
+        }
+    }
+    news
 }
 
 /// Spins until a hot ring has something to report.

@@ -13,7 +13,6 @@ use super::{
     Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir,
 };
 use core::sync::atomic::Ordering;
-use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 use smallvec::SmallVec;
 
@@ -105,18 +104,13 @@ pub(super) fn collect(
         else {
             continue;
         };
-        let Some((any, arrivals)) = asked::look_inside(number) else { continue };
+        let Some((tells, arrivals)) = asked::to_tell(number, entry) else { continue };
         let edges = entry.wants(libc::EPOLLET);
-        let came = edges && entry.seen != arrivals && arrivals != 0;
-        if if any { edges && entry.seen == arrivals } else { !came } {
-            continue;
-        }
-        // Something came, which was told of by the inner set itself meanwhile: what else is ready
-        // there is told.
-        let fd = set_at(number).map_or(-1, |child| child.fd.load(Ordering::Relaxed));
-        let ready = any || sys::poll(fd, libc::POLLIN, 0) != 0 && asked::truly_ready(number, fd);
-        if !ready {
-            entry.seen = arrivals;
+        if !tells {
+            if edges && arrivals != 0 {
+                // What came is gone, and was no edge.
+                entry.seen = arrivals;
+            }
             continue;
         }
         *place = epoll_event { events: entry.events & IN, u64: entry.data };

@@ -308,6 +308,18 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     }
 }
 
+/// A registration was added or changed just now. What is ready by then comes into the kernel's
+/// list, and has its place there until a wait finds it not ready: also where it is read meanwhile,
+/// and more comes.
+pub(super) fn enters(entry: &mut Registration) {
+    let since = entry.turn.since;
+    if entry.turn.listed == 0
+        && let Ready::Since(_) = ready(entry, entry.endpoint(), since, false, 0)
+    {
+        entry.turn.listed = since.max(1);
+    }
+}
+
 /// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token
 /// that lies unread would bring them forward. Only of what is hot, as no pass comes to the turn of
 /// anything else.

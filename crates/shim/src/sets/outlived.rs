@@ -143,7 +143,7 @@ pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) 
     };
     let edges = slot.edges.load(Ordering::Acquire);
     if known && ends & !lost.ended == 0 && edges == lost.edges {
-        return events & !(IN | OUT);
+        return events & !(IN | OUT | ENDS);
     }
     if purpose == Purpose::Telling {
         lost.edges = edges;

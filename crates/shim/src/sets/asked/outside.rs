@@ -51,9 +51,22 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
         set.with(|inner| inner.rung(set));
         return if events == 0 { Outside::Nothing } else { Outside::Woken };
     }
-    let Some((endpoint, asked)) = asked_of(set, place) else { return Outside::Nothing };
+    let Some((endpoint, asked)) = asked_of(set, place) else {
+        return seen_of_spent(set, place, events);
+    };
     let Some(endpoint) = endpoint else {
-        return if events == 0 { Outside::Nothing } else { Outside::News };
+        let noted = || {
+            set.with(|inner| {
+                let entry = inner.registrations.get(place as usize)?;
+                entry.inner_set.map(|number| (number, entry.noted))
+            })
+        };
+        return match noted().filter(|_| events != 0) {
+            None if events == 0 => Outside::Nothing,
+            // A set in this one: a wake-up of one of its connections goes all the way out.
+            Some((number, noted)) if !has_news(number, noted) => Outside::Woken,
+            _ => Outside::News,
+        };
     };
     if events & (IN | ENDS) != 0 {
         endpoint.slot().heed_kernel();
@@ -110,6 +123,23 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
             false if woken => Outside::Woken,
             false => Outside::Nothing,
         }
+    })
+}
+
+/// The same of one whose shot was spent. Where a ring's bytes were the shot, the kernel was told of
+/// that by this library: it goes on telling of an end, of which it makes an edge for outer sets.
+fn seen_of_spent(set: &Set, place: u32, events: u32) -> Outside {
+    set.with(|inner| {
+        let Some(entry) = inner.registrations.get_mut(place as usize) else {
+            return Outside::Nothing;
+        };
+        let endpoint = entry.endpoint().filter(|_| events & ENDS != 0);
+        let ends = endpoint.map_or(0, |endpoint| events & ENDS | edges::marks(endpoint));
+        // (An end that was told with the shot was an edge before it.)
+        let since = entry.shot && ends & !(entry.noted_ends | entry.ended) != 0;
+        let woken = core::mem::take(&mut entry.retold_outside) | since;
+        entry.noted_ends |= ends;
+        if woken { Outside::Woken } else { Outside::Nothing }
     })
 }
 

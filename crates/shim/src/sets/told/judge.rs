@@ -4,7 +4,7 @@ use super::Purpose;
 use crate::fds::{self, Entry};
 use crate::runtime;
 use crate::sets::collect::{ENDS, IN, OUT};
-use crate::sets::edges::{as_end, edge, key};
+use crate::sets::edges::{as_end, edge, key, urgent};
 use crate::sets::registration::is_told;
 use crate::sets::room::with_room;
 use crate::sets::{Inner, Registration, Set, make_hot, outlived, owed, retell, shared, stir};
@@ -158,8 +158,10 @@ fn with_bytes(
     again: bool,
     pass: u64,
 ) -> u32 {
-    if events & IN != 0 && again && entry.wants(libc::EPOLLET) && !endpoint.rx_in_ring() {
+    let edge_on_tcp = || events & IN != 0 && entry.wants(libc::EPOLLET) && !endpoint.rx_in_ring();
+    if edge_on_tcp() && (again || endpoint.may_have_ended()) {
         entry.told_by_tcp = Some(endpoint.come_by_tcp());
+        entry.ended |= urgent(endpoint);
     }
     if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
         entry.is_ready_since(endpoint, ticks(), entry.reported.0 == pass);
