@@ -163,11 +163,11 @@ impl State {
     fn work(&mut self) -> bool {
         let mut news = false;
         for at in 0..self.bound.len() {
-            if let Some(bound) = &mut self.bound[at] {
-                if bound.endpoint.progress(&self.memory) {
-                    news = true;
-                    self.settle(at);
-                }
+            if let Some(bound) = &mut self.bound[at]
+                && bound.endpoint.progress(&self.memory)
+            {
+                news = true;
+                self.settle(at);
             }
         }
         news
