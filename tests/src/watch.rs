@@ -121,14 +121,40 @@ impl Running {
     ///
     /// # Panics
     /// When it cannot be waited for.
-    pub fn try_finish(mut self) -> Result<Done, String> {
+    pub fn try_finish(self) -> Result<Done, String> {
+        self.wait(false)
+    }
+
+    /// Waits for its end. As long as it goes on writing it is not taken for stuck.
+    ///
+    /// # Errors
+    /// When it writes nothing for as long as its time is: what was seen of it.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn finish_or_fall_silent(self) -> Result<Done, String> {
+        self.wait(true)
+    }
+
+    fn wait(mut self, only_silence_counts: bool) -> Result<Done, String> {
+        let mut written = 0;
         loop {
             if let Some(status) = self.child.try_wait().expect("own children can be waited for") {
                 self.ended = true;
                 return Ok(self.result(status));
             }
+            let before = std::mem::replace(&mut written, self.written());
+            if only_silence_counts && written != before {
+                self.since = Instant::now();
+            }
             self.watch()?;
         }
+    }
+
+    /// Bytes that it has written to standard output and standard error so far.
+    fn written(&self) -> u64 {
+        let len = |path| std::fs::metadata(path).map_or(0, |file| file.len());
+        len(&self.out) + len(&self.err)
     }
 
     fn result(&self, status: ExitStatus) -> Done {

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn open(
         return error(b::FI_EINVAL);
     };
     let shared = Shared {
-        lock: Lock::new(State::default()),
+        lock: Lock::new(State::default(), attr.threading == b::FI_THREAD_DOMAIN),
         registers: info::registers_by_address(attr.mr_mode),
     };
     let fid = b::fid { fclass: b::FI_CLASS_DOMAIN as usize, context, ops: FID.get() };

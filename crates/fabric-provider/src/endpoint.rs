@@ -133,8 +133,11 @@ unsafe extern "C" fn bind(fid: *mut b::fid, other: *mut b::fid, flags: u64) -> c
             }
         }
         b::FI_CLASS_AV => bound.book = Some(place),
-        // SAFETY: libfabric's rules: a counter.
-        b::FI_CLASS_CNTR => bound.counts.push((flags, unsafe { counter::count(other) })),
+        b::FI_CLASS_CNTR => {
+            // SAFETY: libfabric's rules: a counter.
+            bound.counts.push((flags, unsafe { counter::count(other) }));
+            bound.endpoint.count_all();
+        }
         _ => {}
     }
     0

@@ -1,7 +1,9 @@
 //! A lock that is held for as long as it takes to copy a message, and never over a sleep.
 //!
 //! One atomic exchange, and none to give it back, where nobody else wants it: a message of a few
-//! bytes takes no longer than that itself.
+//! bytes takes no longer than that itself. Where the caller promises that no two of its threads are
+//! in a domain at once (`FI_THREAD_DOMAIN`, as Open MPI does without `MPI_THREAD_MULTIPLE`), there
+//! is no exchange either: the store by which the lock is taken is a plain one.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -10,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A value that one thread at a time has.
 pub struct Lock<T> {
     taken: AtomicBool,
+    /// The caller's threads take turns by themselves.
+    alone: bool,
     value: UnsafeCell<T>,
 }
 
@@ -20,13 +24,16 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 pub struct Held<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
-    pub const fn new(value: T) -> Self {
-        Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    /// `alone`: the caller's threads take turns by themselves.
+    pub const fn new(value: T, alone: bool) -> Self {
+        Self { taken: AtomicBool::new(false), alone, value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub fn lock(&self) -> Held<'_, T> {
-        if self.taken.swap(true, Ordering::Acquire) {
+        if self.alone && !self.taken.load(Ordering::Acquire) {
+            self.taken.store(true, Ordering::Relaxed);
+        } else if self.taken.swap(true, Ordering::Acquire) {
             self.wait();
         }
         Held(self)

@@ -139,6 +139,7 @@ unsafe extern "C" fn control(fid: *mut b::fid, command: c_int, argument: *mut c_
 /// # Safety
 /// `buffer` has room for `count` entries of the queue's format, `from` for as many addresses or is
 /// null.
+#[inline(always)]
 unsafe fn take(
     held: &mut Held<'_, State>,
     at: usize,
@@ -150,22 +151,16 @@ unsafe fn take(
     loop {
         let queue = held.queues.get_mut(at)?.as_mut()?;
         let Some(next) = queue.entries.front() else { break };
-        if next.event.failure.is_some() {
+        if next.failure.is_some() {
             return Some(if taken == 0 { fails(b::FI_EAVAIL) } else { taken });
         }
         if taken as usize == count {
             break;
         }
-        let (wide, size) = (next.wide(), queue.size);
-        // SAFETY: the caller's promise; every format is the first bytes of the widest.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                (&raw const wide).cast::<u8>(),
-                buffer.cast::<u8>().add(taken as usize * size),
-                size,
-            );
-        }
-        let (id, book) = (next.event.from, next.book);
+        let size = queue.size;
+        // SAFETY: the caller's promise.
+        unsafe { next.write(buffer.cast::<u8>().add(taken as usize * size), size) };
+        let (id, book) = (next.from, next.book);
         queue.entries.pop_front();
         if !from.is_null() {
             let address = if id == EndpointId(0) { ADDR_UNSPEC } else { held.address_of(book, id) };
@@ -297,11 +292,11 @@ unsafe extern "C" fn readerr(cq: *mut b::fid_cq, into: *mut b::fi_cq_err_entry, 
     let object = unsafe { object(cq) };
     let mut held = object.shared.lock.lock();
     let Some(queue) = held.queues[object.at].as_mut() else { return fails(b::FI_EINVAL) };
-    let Some(failure) = queue.entries.front().and_then(|next| next.event.failure) else {
+    let Some(failure) = queue.entries.front().and_then(|next| next.failure) else {
         return fails(b::FI_EAGAIN);
     };
     let Some(entry) = queue.entries.pop_front() else { return fails(b::FI_EAGAIN) };
-    let (wide, (number, over)) = (entry.wide(), failed(failure));
+    let (wide, (number, over)) = (entry.wide, failed(failure));
     // SAFETY: libfabric's rules. What follows these in later versions is the caller's.
     unsafe {
         (*into).op_context = wide.op_context;

@@ -155,12 +155,18 @@ impl State {
 
     /// Takes what has come for every endpoint, and tells queues and counters. True: there was
     /// something.
-    #[inline]
+    #[inline(always)]
     pub fn progress(&mut self) -> bool {
+        self.bound.iter().flatten().any(|bound| bound.endpoint.has_work()) && self.work()
+    }
+
+    fn work(&mut self) -> bool {
         let mut news = false;
         for at in 0..self.bound.len() {
-            if let Some(bound) = &mut self.bound[at] {
-                news |= bound.endpoint.progress(&self.memory);
+            if let Some(bound) = &mut self.bound[at]
+                && bound.endpoint.progress(&self.memory)
+            {
+                news = true;
                 self.settle(at);
             }
         }
@@ -170,24 +176,33 @@ impl State {
     /// Tells queues and counters what an endpoint has ended.
     #[inline]
     pub fn settle(&mut self, at: usize) {
+        if let Some(Some(bound)) = self.bound.get(at)
+            && bound.endpoint.has_events()
+        {
+            self.tell(at);
+        }
+    }
+
+    fn tell(&mut self, at: usize) {
         let Some(Some(bound)) = self.bound.get_mut(at) else { return };
+        let Bound { endpoint, transmit, receive, book, counts, .. } = &mut **bound;
         let mut told = false;
-        while let Some(event) = bound.endpoint.event() {
-            if !bound.counts.is_empty() {
-                count(&bound.counts, &event);
+        endpoint.each_event(|event| {
+            if !counts.is_empty() {
+                count(counts, event);
             }
             if !event.is_told() {
-                continue;
+                return;
             }
             let side = match event.kind {
-                EventKind::Receive(_) | EventKind::Written => &bound.receive,
-                _ => &bound.transmit,
+                EventKind::Receive(_) | EventKind::Written => &*receive,
+                _ => &*transmit,
             };
             if let Some(Some(queue)) = side.queue.and_then(|queue| self.queues.get_mut(queue)) {
-                queue.push(Entry::new(event, bound.book));
+                queue.push(Entry::new(event, *book));
                 told = true;
             }
-        }
+        });
         if told && self.sleepers > 0 {
             // It may be for another thread, which sleeps.
             self.wake_own();

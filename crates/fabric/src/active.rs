@@ -184,7 +184,7 @@ impl Active {
             && let Some(place) = writer.place(LONGEST)
         {
             let len = pack(place).min(LONGEST);
-            writer.publish(node.segment(), &frame, len);
+            writer.publish(&frame, len);
             node.wake(way.id);
             return Ok(len);
         }

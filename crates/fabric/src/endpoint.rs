@@ -20,7 +20,7 @@ use crate::operation::Request;
 pub use crate::operation::{Event, EventKind, Failure, Message};
 use crate::pair::{Reader, release_writer};
 use crate::requests::Requests;
-use ginnel_region::{Config, Segment, sys};
+use ginnel_region::{Config, sys};
 use incoming::Incoming;
 use outgoing::Outgoing;
 use std::collections::{HashMap, VecDeque};
@@ -62,6 +62,8 @@ pub struct Endpoint {
     /// Outboxes that are not empty.
     untold: usize,
     events: VecDeque<Event>,
+    /// The owner counts what it is not told of.
+    counts: bool,
     idle: Idle,
 }
 
@@ -86,6 +88,7 @@ impl Endpoint {
             pushing: VecDeque::new(),
             untold: 0,
             events: VecDeque::new(),
+            counts: false,
             idle,
         })
     }
@@ -125,14 +128,56 @@ impl Endpoint {
         self.events.pop_front()
     }
 
+    /// Has any operation ended?
+    #[must_use]
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Tells of all operations that have ended, in their order.
+    #[inline]
+    pub fn each_event(&mut self, mut each: impl FnMut(&Event)) {
+        let (first, second) = self.events.as_slices();
+        for events in [first, second] {
+            for event in events {
+                each(event);
+            }
+        }
+        self.events.clear();
+    }
+
+    /// The owner counts what it is not [told](Event::is_told) of, too.
+    pub fn count_all(&mut self) {
+        self.counts = true;
+    }
+
     #[inline]
     fn tell_owner(&mut self, event: Event) {
-        self.events.push_back(event);
+        if self.counts || event.is_told() {
+            self.events.push_back(event);
+        }
     }
 
     /// Takes what has come, and sends what can be sent by now. True: there was something.
     #[inline]
     pub fn progress(&mut self, memory: &Memory) -> bool {
+        self.has_work() && self.work(memory)
+    }
+
+    /// Is there anything that [`Self::progress`] would do? Most looks are in vain, and how long one
+    /// takes is a part of every message's way.
+    #[must_use]
+    #[inline(always)]
+    pub fn has_work(&self) -> bool {
+        self.node.entered() != self.entered
+            || self.untold > 0
+            || !self.pushing.is_empty()
+            || !self.events.is_empty()
+            || self.incoming.iter().any(|incoming| incoming.reader.has_news())
+    }
+
+    fn work(&mut self, memory: &Memory) -> bool {
         if self.node.entered() != self.entered {
             self.take_entries();
         }
@@ -240,10 +285,6 @@ impl Endpoint {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.requests.is_empty() && self.untold == 0
-    }
-
-    fn segment(&self) -> &Segment {
-        self.node.segment()
     }
 }
 

@@ -65,6 +65,14 @@ impl Buffers {
         })
     }
 
+    /// All `len` bytes from byte `from` on, where they lie in the first piece.
+    #[must_use]
+    #[inline]
+    pub fn piece(&self, from: usize, len: usize) -> Option<(*mut u8, usize)> {
+        let &(at, all) = self.0.first()?;
+        (from <= all && len <= all - from).then(|| (at.wrapping_add(from), len))
+    }
+
     /// The same as buffers.
     #[must_use]
     pub fn part(&self, from: usize, len: usize) -> Self {
@@ -154,6 +162,16 @@ impl Matching {
     #[inline]
     pub fn place(&mut self, tagged: bool, from: EndpointId, tag: u64, len: usize) -> Option<Place> {
         let list = &mut self.posted[usize::from(tagged)];
+        // Mostly it is the first that takes it: then no other is looked at, and none is moved.
+        if let Some((posted, None)) = list.front_mut()
+            && posted.takes(from, tag)
+        {
+            let buffers = std::mem::take(&mut posted.buffers);
+            let place =
+                Place { buffers, token: posted.token, report: posted.report, several: None };
+            list.pop_front();
+            return Some(place);
+        }
         let at = list.iter().position(|(posted, _)| posted.takes(from, tag))?;
         if list[at].1.is_none() {
             let (posted, _) = list.remove(at)?;

@@ -39,7 +39,6 @@ fn step(payload: usize) -> u64 {
 /// What both ends know of a pair.
 struct Common {
     page: u32,
-    ring: u64,
     span: Span,
     position: u64,
 }
@@ -56,13 +55,13 @@ impl Common {
         // SAFETY: `Segment::ring`: so many bytes lie there in the map, which stays until the
         // endpoint that keeps this leaves; `size` is a power of two.
         let span = unsafe { Span::new(base, size, 0) };
-        Ok(Self { page, ring, span, position: 0 })
+        Ok(Self { page, span, position: 0 })
     }
 
     /// The word at a position of the ring, a multiple of 8.
     #[inline]
-    fn at<'a>(&self, segment: &'a Segment, position: u64) -> &'a AtomicU64 {
-        segment.word(self.ring + (position & (self.span.size() - 1)))
+    fn at(&self, position: u64) -> &AtomicU64 {
+        self.span.word(position)
     }
 }
 
@@ -106,7 +105,7 @@ impl Writer {
         let owner = Owner { tag: Some(page), ..Owner::new(node.member(), Use::Ring) };
         let ring = segment.claim(pages, owner)?.offset();
         let common = Common::new(segment, page, ring, size).map_err(|Corrupt| Error::Invalid)?;
-        common.at(segment, 0).store(0, Ordering::Relaxed);
+        common.at(0).store(0, Ordering::Relaxed);
         for (at, value) in [(WRITER, node.id().0), (READER, reader.0), (RING, ring), (SIZE, size)] {
             word(segment, page, at).store(value, Ordering::Relaxed);
         }
@@ -169,15 +168,15 @@ impl Writer {
     /// Puts a frame whose payload was written to [`Self::place`]. There was [room](Self::has_room)
     /// for it.
     #[inline]
-    pub fn publish(&mut self, segment: &Segment, frame: &Frame, payload: usize) {
+    pub fn publish(&mut self, frame: &Frame, payload: usize) {
         let common = &mut self.common;
         let position = common.position;
-        common.at(segment, position + step(payload)).store(0, Ordering::Relaxed);
+        common.at(position + step(payload)).store(0, Ordering::Relaxed);
         for (i, value) in frame.words.into_iter().enumerate() {
-            common.at(segment, position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
+            common.at(position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
         }
         // As in `put`.
-        common.at(segment, position).store(frame.head(payload, position), Ordering::Release);
+        common.at(position).store(frame.head(payload, position), Ordering::Release);
         common.position = position + step(payload);
     }
 
@@ -203,9 +202,9 @@ impl Writer {
         }
         let common = &mut self.common;
         let (position, step) = (common.position, step(payload));
-        common.at(segment, position + step).store(0, Ordering::Relaxed);
+        common.at(position + step).store(0, Ordering::Relaxed);
         for (i, value) in frame.words.into_iter().enumerate() {
-            common.at(segment, position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
+            common.at(position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
         }
         let mut at = position + WORDS as u64;
         for (from, len) in parts {
@@ -215,7 +214,7 @@ impl Writer {
         }
         // Release pairs with the Acquire load in `Reader::look`: who sees the frame sees all of it,
         // and the zero behind it.
-        common.at(segment, position).store(frame.head(payload, position), Ordering::Release);
+        common.at(position).store(frame.head(payload, position), Ordering::Release);
         common.position = position + step;
         Ok(true)
     }
@@ -291,8 +290,8 @@ impl Reader {
     /// Is there a next frame, or what should be one?
     #[must_use]
     #[inline]
-    pub fn has_news(&self, segment: &Segment) -> bool {
-        self.common.at(segment, self.common.position).load(Ordering::Acquire) != 0
+    pub fn has_news(&self) -> bool {
+        self.common.at(self.common.position).load(Ordering::Acquire) != 0
     }
 
     /// The next frame, if there is one.
@@ -300,14 +299,14 @@ impl Reader {
     /// # Errors
     /// [`Corrupt`] where what is there is none.
     #[inline]
-    pub fn look(&self, segment: &Segment) -> Result<Option<Got>, Corrupt> {
+    pub fn look(&self) -> Result<Option<Got>, Corrupt> {
         let (common, position) = (&self.common, self.common.position);
-        let head = common.at(segment, position).load(Ordering::Acquire);
+        let head = common.at(position).load(Ordering::Acquire);
         if head == 0 {
             return Ok(None);
         }
         let (kind, flags, len) = Frame::check(head, position, most(common.span.size()))?;
-        let value = |i: u64| common.at(segment, position + 8 * i).load(Ordering::Relaxed);
+        let value = |i: u64| common.at(position + 8 * i).load(Ordering::Relaxed);
         let frame = Frame { kind, flags, words: [value(1), value(2), value(3)] };
         Ok(Some(Got { frame, len, at: position + WORDS as u64 }))
     }

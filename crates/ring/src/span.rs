@@ -2,6 +2,7 @@
 
 use crate::copy::copy;
 use ginnel_region::{Corrupt, Untrusted};
+use std::sync::atomic::AtomicU64;
 
 /// Where a ring's bytes lie in this process, and how many: a power of two.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +18,8 @@ impl Span {
     ///
     /// # Safety
     /// `base..base + size` is mapped, readable and writable, as long as the value is used; `size`
-    /// is a power of two. Other parties may write it at any time.
+    /// is a power of two. Other parties may write it at any time. Of a ring whose
+    /// [words](Self::word) are used, `base` is a multiple of 8, and `size` is at least 8.
     #[must_use]
     #[inline]
     pub unsafe fn new(base: *mut u8, size: u64, origin: u64) -> Self {
@@ -40,6 +42,17 @@ impl Span {
         let len = len.min(self.size - at);
         // SAFETY: `at < size`.
         (unsafe { self.base.add(at as usize) }, len as usize)
+    }
+
+    /// The word at `position`: its offset from the ring's origin is a multiple of 8, or the word
+    /// before it is meant.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, position: u64) -> &AtomicU64 {
+        let at = position.wrapping_sub(self.origin) & (self.size - 1) & !7;
+        // SAFETY: inside the ring, and aligned, by the promise made to `new`; atomics may be shared
+        // with anybody who uses the same memory.
+        unsafe { &*self.base.add(at as usize).cast::<AtomicU64>() }
     }
 
     /// Copies `len` bytes into the ring from `from`, wrapping at the end. Of more than the ring
@@ -116,6 +129,16 @@ mod tests {
         assert_eq!(available(Untrusted::new(99), 100, 64), Err(Corrupt));
         assert_eq!(available(Untrusted::new(165), 100, 64), Err(Corrupt));
         assert_eq!(available(Untrusted::new(164), 100, 64), Ok(64));
+    }
+
+    #[test]
+    fn words_lie_in_the_ring_at_every_position() {
+        let mut memory = [0u64, 1, 2, 3];
+        // SAFETY: `memory` outlives the span, and has 32 bytes that begin on a word.
+        let span = unsafe { Span::new(memory.as_mut_ptr().cast(), 32, 64) };
+        let word = |position| span.word(position).load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!([64, 72, 88, 96, 96 + 8].map(word), [0, 1, 3, 0, 1], "they wrap");
+        assert_eq!([71, 95, 0, u64::MAX].map(word), [0, 3, 0, 3], "none crosses the end");
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use crate::layout::EndpointId;
 use crate::node::Node;
 use crate::pair::{Got, Reader};
 use crate::seal::{Key, Seal};
-use ginnel_region::{Corrupt, Segment};
+use ginnel_region::Corrupt;
 use std::collections::HashSet;
 
 /// How many messages of one peer are taken before the next peer's.
@@ -127,7 +127,7 @@ impl Sources {
         let Some(source) = self.all.get_mut(at).filter(|source| !source.broken) else {
             return Ok(None);
         };
-        let mut found = copy_out(source, node.segment(), &mut self.taken);
+        let mut found = copy_out(source, &mut self.taken);
         if !source.proven && matches!(found, Ok(Some(_))) {
             // The one ring of its writer, or a copy of it?
             source.proven = !source.seal.is_set() || self.heard.insert(source.reader.writer());
@@ -165,7 +165,7 @@ impl Sources {
 
     /// Has something come?
     pub fn have_news(&self, node: &Node) -> bool {
-        let unread = |source: &Source| !source.broken && source.reader.has_news(node.segment());
+        let unread = |source: &Source| !source.broken && source.reader.has_news();
         node.entered() != self.entered || self.all.iter().any(unread)
     }
 
@@ -175,7 +175,7 @@ impl Sources {
         let mut at = 0;
         while at < self.all.len() {
             let source = &self.all[at];
-            let empty = source.broken || !source.reader.has_news(node.segment());
+            let empty = source.broken || !source.reader.has_news();
             if empty
                 && source.reader.is_left(node)
                 && let Ok(guard) = node.guard()
@@ -191,12 +191,8 @@ impl Sources {
 
 /// Copies a source's next message out, if there is one, and checks it.
 #[inline]
-fn copy_out(
-    source: &Source,
-    segment: &Segment,
-    to: &mut Lines,
-) -> Result<Option<(Taken, Got)>, Corrupt> {
-    let Some(got) = source.reader.look(segment)? else { return Ok(None) };
+fn copy_out(source: &Source, to: &mut Lines) -> Result<Option<(Taken, Got)>, Corrupt> {
+    let Some(got) = source.reader.look()? else { return Ok(None) };
     if got.frame.kind != Kind::Active || got.frame.flags >= HANDLERS || got.len > LONGEST {
         return Err(Corrupt);
     }

@@ -52,7 +52,7 @@ impl Endpoint {
                 if incoming.broken {
                     break;
                 }
-                let taken = match incoming.reader.look(self.segment()) {
+                let taken = match incoming.reader.look() {
                     Ok(Some(got)) if !self.is_burdened(at) => {
                         news = true;
                         self.take_frame(at, &got, memory).map(|()| got)
@@ -291,7 +291,7 @@ impl Endpoint {
         let mut at = 0;
         while at < self.incoming.len() {
             let incoming = &self.incoming[at];
-            let empty = incoming.broken || matches!(incoming.reader.look(self.segment()), Ok(None));
+            let empty = incoming.broken || matches!(incoming.reader.look(), Ok(None));
             if empty
                 && incoming.reader.is_left(&self.node)
                 && let Ok(guard) = self.node.guard()
@@ -309,6 +309,10 @@ impl Endpoint {
 /// `to` on, as far as they reach.
 #[inline]
 fn copy_to(reader: &Reader, got: &Got, from: usize, buffers: &Buffers, to: usize, len: usize) {
+    if let Some((to, len)) = buffers.piece(to, len) {
+        // SAFETY: as below.
+        return unsafe { reader.copy_out(got, from, to, len) };
+    }
     let mut at = from;
     for (to, len) in buffers.range(to, len) {
         // SAFETY: whoever gave the buffers promised that they are writable for as long as their

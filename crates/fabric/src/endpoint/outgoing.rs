@@ -41,6 +41,14 @@ impl Outgoing {
         len: usize,
     ) -> Result<bool, Corrupt> {
         let writer = self.writer.as_mut().ok_or(Corrupt)?;
+        if prefix.is_empty()
+            && let Some((at, len)) = buffers.piece(from, len)
+        {
+            let part = std::iter::once((at.cast_const(), len));
+            // SAFETY: as below.
+            let done = unsafe { writer.put(node.segment(), frame, len, part) };
+            return self.put_so(node, done);
+        }
         let prefix_part = (!prefix.is_empty()).then_some((prefix.as_ptr(), prefix.len()));
         let parts = prefix_part
             .into_iter()
@@ -48,6 +56,12 @@ impl Outgoing {
         // SAFETY: who asked for the operation promised that the buffers are readable until it ends,
         // and the callers here that they have `len` bytes from `from` on, within `most`.
         let done = unsafe { writer.put(node.segment(), frame, prefix.len() + len, parts) };
+        self.put_so(node, done)
+    }
+
+    /// Wakes the reader of a frame that was put; a reader whose count makes no sense is gone.
+    #[inline]
+    fn put_so(&mut self, node: &Node, done: Result<bool, Corrupt>) -> Result<bool, Corrupt> {
         match done {
             Ok(true) => node.wake(self.id),
             Ok(false) => {}

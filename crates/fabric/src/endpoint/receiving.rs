@@ -68,6 +68,7 @@ impl Endpoint {
 
     /// A message has been received whole: says so to the owner, and to the sender if it wants to
     /// hear.
+    #[inline]
     pub(super) fn received(
         &mut self,
         tagged: bool,
