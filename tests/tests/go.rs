@@ -166,6 +166,12 @@ fn a_program_knows_its_own_file() {
     }
 }
 
+/// The library looks at no file of `/proc` for each that the program opens.
+#[test]
+fn files_are_opened_as_ever() {
+    everywhere(&["files"], 0);
+}
+
 /// A server, and where it listens.
 fn serve(stand: &Stand, program: &Path, word: &str) -> (Running, String) {
     let mut server = stand.start(&mut command(stand, program, &[word]));

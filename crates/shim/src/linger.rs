@@ -45,25 +45,23 @@ pub fn for_data(endpoint: Endpoint<'static>) -> bool {
 }
 
 fn look_on(endpoint: Endpoint<'static>) -> bool {
-    if !endpoint.is_surely_empty() {
+    // First, as it takes least: where many connections wait for their turns no look pays.
+    let habit = &HABITS[(endpoint.slot().cookie.load(Ordering::Relaxed) % 256) as usize];
+    if !spin::pays(endpoint.attachment, habit) || !endpoint.is_surely_empty() {
         return false;
     }
     // (Knuth's multiplicative hash.)
     let hash = (thread::me() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     let turn = &TURNS[hash as usize];
     let over = spin::ticks().wrapping_sub(turn.load(Ordering::Relaxed)) > A_TURN;
-    let came = !over && for_a_moment(endpoint);
+    let came = !over && for_a_moment(endpoint, habit);
     if !came {
         turn.store(spin::ticks(), Ordering::Relaxed);
     }
     came
 }
 
-fn for_a_moment(endpoint: Endpoint<'static>) -> bool {
-    let habit = &HABITS[(endpoint.slot().cookie.load(Ordering::Relaxed) % 256) as usize];
-    if !spin::pays(endpoint.attachment, habit) {
-        return false;
-    }
+fn for_a_moment(endpoint: Endpoint<'static>, habit: &Habit) -> bool {
     let watch = endpoint.watch();
     let next = watch.next_place();
     let readable = || {

@@ -320,7 +320,18 @@ impl Others {
     #[inline]
     fn are_there(&self) -> bool {
         let until = self.until.load(Ordering::Relaxed);
-        until != 0 && sys::monotonic_ns() < until
+        until != 0 && self.are_there_still(until)
+    }
+
+    /// Is it before `until`? Once it is not, the clock is asked no more.
+    #[cold]
+    fn are_there_still(&self, until: u64) -> bool {
+        let still = sys::monotonic_ns() < until;
+        if !still {
+            // (Where they were met again meanwhile, that stands.)
+            let _ = self.until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        still
     }
 
     /// They had the processor, until `now`.

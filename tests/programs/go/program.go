@@ -54,7 +54,7 @@ func main() {
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
 		"namespaces": namespaces, "trace": traces, "forward": forward, "talk": talk, "host": host,
-		"visit": visit, "share": shares,
+		"visit": visit, "share": shares, "files": files,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -737,4 +737,25 @@ func redis(words []string) {
 		}(worker)
 	}
 	all.Wait()
+}
+
+// reads is how often the process has asked the kernel to read something.
+func reads() int {
+	text, err := os.ReadFile("/proc/self/io")
+	must(err)
+	_, text, _ = bytes.Cut(text, []byte("syscr: "))
+	count, _, _ := bytes.Cut(text, []byte("\n"))
+	return number([]string{string(count)}, 0, 0)
+}
+
+// files opens one a thousand times: Go adds each to its epoll set, and hears that it cannot be waited for.
+func files([]string) {
+	before := reads()
+	for i := 0; i < 1000; i++ {
+		file, err := os.Open(os.Args[0])
+		must(err)
+		must(file.Close())
+	}
+	more := reads() - before
+	check(more < 200, more, "reads while a thousand files were opened")
 }

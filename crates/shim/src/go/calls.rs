@@ -145,6 +145,8 @@ pub unsafe extern "C" fn carry(
 /// As for [`carry`].
 unsafe fn route(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     match number {
+        // First, as they are nearly all.
+        libc::SYS_read | libc::SYS_write | libc::SYS_epoll_pwait => {}
         BEFORE_VFORK => {
             hooks::before_vfork();
             return 0;

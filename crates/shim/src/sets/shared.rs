@@ -255,9 +255,18 @@ impl Registered {
     }
 }
 
+/// May `fd` be an epoll set? The kernel tells no type of such a file (`anon_inode_getattr`). Go adds
+/// each file that it opens to its set, to hear EPERM: for that nothing in `/proc` is opened.
+fn may_be_epoll(fd: c_int) -> bool {
+    sys::fstat(fd).is_ok_and(|file| file.st_mode & libc::S_IFMT == 0)
+}
+
 /// An epoll set that this process did not make (inherited over exec, received): takes over what is
 /// registered there.
 pub fn recover(fd: c_int) {
+    if !may_be_epoll(fd) {
+        return;
+    }
     let registered = Registered::of(fd).unwrap_or_default();
     if registered.is_empty() && !is_epoll(fd) {
         return;
