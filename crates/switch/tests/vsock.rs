@@ -229,8 +229,8 @@ fn hub(place: &Path) -> (JoinHandle<Hub>, impl FnOnce(JoinHandle<Hub>) -> Hub + 
         hub.run(&poller, ends).expect("it runs");
         hub
     });
-    (hub, |hub: JoinHandle<Hub>| {
-        drop(end);
+    (hub, move |hub: JoinHandle<Hub>| {
+        end.shutdown(std::net::Shutdown::Both).expect("shut");
         hub.join().expect("the hub goes on")
     })
 }

@@ -12,6 +12,7 @@ use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::server::Server;
 use ginnel_switch::status::{Address, HostStatus, PortStatus, Status};
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -94,8 +95,13 @@ impl Lab {
         asks.write_all(b"x").expect("asked");
     }
 
+    /// Ends the switch. A program that another test starts at this moment may have a copy of the
+    /// socket, and while its exec waits for a close, nobody would see that it was closed here.
     pub fn stop(&mut self) {
-        (self.end, self.asks) = (None, None);
+        if let Some(end) = self.end.take() {
+            end.shutdown(Shutdown::Both).expect("shut");
+        }
+        self.asks = None;
         if let Some(thread) = self.thread.take() {
             let until = Instant::now() + PATIENCE;
             while !thread.is_finished() && Instant::now() < until && !std::thread::panicking() {
