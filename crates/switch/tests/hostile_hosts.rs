@@ -140,16 +140,12 @@ impl Peer {
         self.send(&message[..len])
     }
 
-    /// The same without a look at what has come, but where buffers for it are out: what had been
-    /// read by then is still not given back, so little more is.
+    /// The same with no look at what has come, but where buffers are out. None is given back.
     pub fn alive_unheard(&mut self, keys: &[u32]) {
         let mut message = vec![0; MESSAGE];
         let len = self.seals.alive(&mut message, keys);
-        let index = self.wire.take().or_else(|| {
-            self.wire.look().expect("connected");
-            self.wire.take()
-        });
-        let index = index.expect("a buffer");
+        let freed = |wire: &mut Connection| wire.look().ok().and_then(|()| wire.take());
+        let index = self.wire.take().or_else(|| freed(&mut self.wire)).expect("a buffer");
         self.wire.buffer(index)[..len].copy_from_slice(&message[..len]);
         assert!(self.wire.send(index, len).expect("sent"));
     }
