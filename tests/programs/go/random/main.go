@@ -93,9 +93,13 @@ func word(err error) string {
 	return err.Error()
 }
 
-// watch ends a program that hangs, with its goroutines.
+// watch ends a program that hangs, with its goroutines. One that leaks on purpose is to hang.
 func watch() {
-	time.Sleep(200 * time.Second)
+	limit := 120 * time.Second
+	if fault == "leak" {
+		limit = 30 * time.Second
+	}
+	time.Sleep(limit)
 	fmt.Println("it hangs")
 	pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 	os.Exit(3)

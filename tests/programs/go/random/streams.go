@@ -31,7 +31,9 @@ func late(s *scene, c *net.TCPConn) {
 	wait := time.Duration(s.Intn(4)) * time.Millisecond
 	switch how := s.Intn(3); {
 	case fault == "early":
-		c.SetReadDeadline(begin.Add(wait / 2))
+		// Long enough that a busy machine does not hide it.
+		wait += 300 * time.Millisecond
+		c.SetReadDeadline(begin.Add(wait / 3))
 	case how == 0:
 		c.SetReadDeadline(begin.Add(wait))
 	case how == 1:
