@@ -71,17 +71,34 @@ fn assert_carried(report: &Report, ranks: u32, done: &Done) {
     assert!(rings > 10_000_000 && rings / 20 > tcp, "{rings} bytes by rings, {tcp} by TCP: {done}");
 }
 
+/// Runs it to its end. MPICH 4.0.2 hangs in `MPI_Finalize` now and then, also without Ginnel: a
+/// rank that comes there later than others closes its connections, for which it needs an answer,
+/// and who has none to close is in the launcher's barrier by then, where it answers nobody. So one
+/// that hangs there, after all went well, is run again.
+fn ended(stand: &Stand, command: &mut Command) -> Done {
+    for _ in 0..5 {
+        match stand.try_run(command) {
+            Ok(done) => return done,
+            Err(seen) => {
+                assert!(seen.contains("all well") && seen.contains("PMPI_Finalize"), "{seen}");
+            }
+        }
+    }
+    panic!("it hangs in MPI_Finalize each time");
+}
+
 fn checked(library: Library, ranks: u32, what: &str) {
     let _permit = permit::cpu(2);
     let name = format!("mpi-{}-{ranks}-{what}", library.name);
     let Some(program) = program(library, &name) else { return };
-    let stand = Stand::shimmed(&name, &[]).limit(Duration::from_secs(300));
+    let limit = if library.name == MPICH.name { 100 } else { 300 };
+    let stand = Stand::shimmed(&name, &[]).limit(Duration::from_secs(limit));
     let mut command = mpirun(&stand, library, ranks);
     if what == "oneside" && library.name == OPEN_MPI.name {
         // Ranks of one system would share the window's memory.
         command.args(["--mca", "osc", "pt2pt"]);
     }
-    let done = stand.run(command.arg(program).arg(what));
+    let done = ended(&stand, command.arg(program).arg(what));
     assert!(done.success() && done.stdout.contains("all well"), "{done}");
     if what == "check" {
         assert_carried(&stand.report(), ranks, &done);

@@ -314,8 +314,10 @@ int main(int argc, char **argv)
 		together();
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
-	if (rank == 0)
+	if (rank == 0) {
 		printf("all well\n");
+		fflush(stdout);
+	}
 	MPI_Finalize();
 	return 0;
 }
