@@ -25,8 +25,8 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// What every guest has: the first process, busybox, the modules and those asked for, `ginnel`
-    /// and its library (but not the driver).
+    /// What every guest has: the first process, busybox, the modules and those asked for, `ginnel`,
+    /// its libraries and its loader of static programs in Go (but not the driver).
     ///
     /// # Errors
     /// Where something is missing.
@@ -41,6 +41,7 @@ impl Initramfs {
         this.program(&built("ginnel-guest-init")?, "/init")?;
         this.program(&built("ginnel")?, "/usr/bin/ginnel")?;
         this.program(&built("libginnel_shim.so")?, "/usr/lib/ginnel/libginnel_shim.so")?;
+        this.program(&built("ginnel-go-loader")?, "/usr/lib/ginnel/ginnel-go-loader")?;
         this.program(&built("libginnel_sysv.so")?, "/usr/lib/ginnel/libginnel_sysv.so")?;
         this.program(
             &find("busybox").context("busybox is not installed (scripts/install-deps.sh test)")?,

@@ -101,6 +101,7 @@ pub fn built(name: &str) -> Result<PathBuf> {
         let packages = [
             "ginnel-shim",
             "ginnel-sysv",
+            "ginnel-preload",
             "ginnel-cli",
             "ginnel-host",
             "ginnel-guest",

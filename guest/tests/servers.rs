@@ -1,9 +1,10 @@
-//! Debian's servers and their clients, each in a guest of its own, under `ginnel run`: what they
-//! answer is right, and goes through the segment.
+//! Servers and their clients, each in a guest of its own, under `ginnel run`: Debian's, and a static
+//! program in Go. What they answer is right, and goes through the segment.
 
 use crate::common::{Lab, reported};
 use ginnel_guest::agent::Output;
 use ginnel_guest::machine::{self, Guest};
+use ginnel_tests::go::{STATIC, program};
 use std::time::Duration;
 
 const NGINX: &str = "daemon off; worker_processes 1; user root root; pid /tmp/nginx.pid; error_log /tmp/nginx.log; events {}
@@ -81,5 +82,26 @@ fn nginx_redis_and_memcached_serve_another_guest() {
     let (share, said) = load(two, "memcaslap -s 10.77.0.1:7100 -T 1 -c 4 -x 3000");
     assert!(share > 0.9 && said.contains("get_misses: 0"), "{share}: {said}");
     assert_eq!(one.sh("grep -i -e error -e crit -e assert /tmp/nginx.log log || true"), "");
+    lab.assert_healthy();
+}
+
+/// The client compares what comes back with what it sent.
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn a_static_program_in_go_serves_another_guest() {
+    let _alone = machine::alone();
+    let Some(program) = program(STATIC) else { return };
+    let content = std::fs::read(program).expect("a program");
+    let lab = Lab::with_files(2, vec![("/root/program".to_owned(), 0o755, content)]);
+    let (one, two) = (&lab.guests[0], &lab.guests[1]);
+    one.sh("GINNEL_GO=1 ginnel run -- ./program serve 10.77.0.1:7000 >log 2>&1 & echo $! >pid; \
+            for i in $(seq 300); do grep -q 7000 log && exit 0; sleep 0.1; done; exit 1");
+    for (go, carried) in [("1", true), ("0", false)] {
+        let ask = format!("sh -c 'GINNEL_GO={go} exec ./program ask 10.77.0.1:7000 8 300'");
+        let (share, said) = load(two, &ask);
+        assert_eq!(said, "OK\n");
+        assert!(if carried { share > 0.8 } else { share == 0.0 }, "GINNEL_GO={go}: {share}");
+    }
+    assert_eq!(one.sh("kill $(cat pid); sleep 2; tail -n 1 log"), "OK\n");
     lab.assert_healthy();
 }

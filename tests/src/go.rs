@@ -28,6 +28,9 @@ pub const PLUGINS: Kind = ("plugins", &[], true);
 /// Those that are reached.
 pub const KINDS: [Kind; 3] = [CGO, PIE, STATIC];
 
+/// The releases about the one that the tests otherwise use: a late one of each.
+pub const RELEASES: [&str; 5] = ["go1.22.12", "go1.23.12", "go1.24.9", "go1.25.4", "go1.27.2"];
+
 /// The toolchain.
 fn go() -> Option<PathBuf> {
     let named = std::env::var_os("GINNEL_TEST_GO").map(PathBuf::from);
@@ -92,8 +95,17 @@ pub fn program(kind: Kind) -> Option<PathBuf> {
     )
 }
 
-/// The random program, built by the usual toolchain or by the one of this release, which Go fetches
-/// where it does not have it.
+/// The program of words, built by the toolchain of this release, which Go fetches where it does not
+/// have it.
+///
+/// # Panics
+/// As [`program`].
+#[must_use]
+pub fn program_of(kind: Kind, release: &str) -> Option<PathBuf> {
+    once(kind, Some(release), &format!("go-{}{release}", kind.0), &["program.go"])
+}
+
+/// The random program, built by the usual toolchain or by the one of this release.
 ///
 /// # Panics
 /// As [`program`].

@@ -8,9 +8,11 @@
 #![cfg(target_arch = "x86_64")]
 
 mod alone;
+mod containers;
 mod crash;
 mod debuggers;
 mod others;
+mod releases;
 mod threads;
 
 use ginnel_tests::go::{KINDS, RACE, STATIC, STRIPPED, program};
@@ -42,20 +44,19 @@ fn run(stand: &Stand, program: &Path, words: &[&str]) -> Done {
     done
 }
 
-/// Runs a word in all kinds of program; at least so many of a hundred bytes have come out of rings.
+/// Runs a word; at least so many of a hundred bytes have come out of rings.
+fn carries(program: &Path, words: &[&str], share: u64) {
+    let stand = stand("go", &[]);
+    run(&stand, program, words);
+    let report = stand.report();
+    let (ring, tcp) = (report.sum("ring_in"), report.sum("tcp_in"));
+    let enough = ring * (100 - share) >= tcp * share && (share == 0 || ring > 0);
+    assert!(enough, "{} {words:?}: {ring} bytes out of rings, {tcp} over TCP", program.display());
+}
+
+/// The same in all kinds of program.
 fn everywhere(words: &[&str], share: u64) {
-    for program in KINDS.into_iter().filter_map(program) {
-        let stand = stand("go", &[]);
-        run(&stand, &program, words);
-        let report = stand.report();
-        let (ring, tcp) = (report.sum("ring_in"), report.sum("tcp_in"));
-        let enough = ring * (100 - share) >= tcp * share && (share == 0 || ring > 0);
-        assert!(
-            enough,
-            "{} {words:?}: {ring} bytes out of rings, {tcp} over TCP",
-            program.display()
-        );
-    }
+    KINDS.into_iter().filter_map(program).for_each(|program| carries(&program, words, share));
 }
 
 #[test]

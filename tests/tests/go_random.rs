@@ -5,15 +5,12 @@
 //! [SCENES]`.
 #![cfg(target_arch = "x86_64")]
 
-use ginnel_tests::go::{CGO, KINDS, Kind, PIE, STATIC, random};
+use ginnel_tests::go::{CGO, KINDS, Kind, PIE, RELEASES, STATIC, random};
 use ginnel_tests::spoil::{PAGE, Spoiler};
 use ginnel_tests::{Done, Stand, build, permit};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// The releases about the one that the tests otherwise use, with the last of each.
-const RELEASES: [&str; 5] = ["go1.22.12", "go1.23.12", "go1.24.9", "go1.25.4", "go1.27.2"];
 
 /// Longer than a program takes that finds itself hanging.
 const LIMIT: Duration = Duration::from_secs(150);

@@ -172,11 +172,16 @@ func forward(words []string) {
 	far.Close()
 }
 
-// serve: an echo server for another program, until SIGTERM.
-func serve([]string) {
+// serve: an echo server for another program, until SIGTERM. Its address, if it is to have a certain one.
+func serve(words []string) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
-	listener := listen()
+	address := "127.0.0.1:0"
+	if len(words) > 0 {
+		address = words[0]
+	}
+	listener, err := net.Listen("tcp", address)
+	must(err)
 	go answer(listener)
 	fmt.Println(listener.Addr())
 	<-ended

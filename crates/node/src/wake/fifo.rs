@@ -89,11 +89,15 @@ impl Cache {
 
     /// Writes into the FIFO of this number, in the directory `dir`.
     pub(crate) fn write(&self, dir: i32, id: u64) -> sys::Result<()> {
-        // A thread that left its work here by `siglongjmp` never gives the lock back.
-        self.lock.with(|| self.write_by_known(dir, id)).unwrap_or_else(|| {
-            let fd = open(dir, id)?;
+        // A thread that left its work here by `siglongjmp` never gives the lock back, and one that
+        // lost the processor here does not for long. All that ring the same sleeper, which nobody
+        // has woken then, would wait for it: in a program in Go each of them lets Go start another
+        // thread for the next one.
+        self.lock.soon(|| self.write_by_known(dir, id)).unwrap_or_else(|| {
+            let fd = sys::move_high(open(dir, id)?);
+            (self.on_descriptor)(fd, true);
             let written = wake_by(fd);
-            sys::close(fd);
+            self.disown(fd);
             written
         })
     }
@@ -179,6 +183,29 @@ mod tests {
         sys::mkfifoat(dir.as_raw_fd(), &name(3), 0o600).expect("made");
         sys::close(open_own(dir.as_raw_fd(), 3, 0o660).expect("its own"));
         assert_eq!(std::fs::metadata(named(3)).expect("there").permissions().mode() & 0o777, 0o660);
+    }
+
+    /// The sleeper is rung while another holds the lock, by a descriptor that is made known, and
+    /// closed again.
+    #[test]
+    fn who_holds_the_lock_holds_up_nobody() {
+        use std::os::fd::AsRawFd;
+        use std::sync::Mutex;
+        static TOLD: Mutex<Vec<(i32, bool)>> = Mutex::new(Vec::new());
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = std::fs::File::open(place.path()).expect("there");
+        sys::mkfifoat(dir.as_raw_fd(), &name(7), 0o600).expect("made");
+        let sleeper = Fd(open(dir.as_raw_fd(), 7).expect("there"));
+        let cache = Cache::new(|fd, made| TOLD.lock().expect("whole").push((fd, made)));
+        let rung = || sys::poll(sleeper.0, libc::POLLIN, 0) == libc::POLLIN;
+        let within = cache.lock.with(|| {
+            let written = cache.write(dir.as_raw_fd(), 7);
+            (written, rung(), TOLD.lock().expect("whole").clone())
+        });
+        let (written, came, told) = within.expect("nobody else wants it");
+        assert!(written.is_ok() && came);
+        let number = told.first().expect("it is told of").0;
+        assert_eq!(told, [(number, true), (number, false)]);
     }
 
     /// The program's descriptor of that number gets nothing; the FIFO is rung by its other one.

@@ -4,6 +4,9 @@
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Rounds after which who holds it is let run.
+const LONG: u32 = 200;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Lock {
@@ -20,19 +23,29 @@ impl Lock {
 
     /// Runs `work` under the lock. `None`: it is not to be had.
     pub(crate) fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        let own = self.take()?;
+        let own = self.take(10_000)?;
         let done = work();
         self.give_back(own);
         Some(done)
     }
 
-    fn take(&self) -> Option<u32> {
+    /// [`Self::with`] for who knows another way: `None` where it is not to be had within about ten
+    /// microseconds, in which a system call on another processor ends. Its holder may have lost the
+    /// processor, and whoever gives way for it keeps others waiting.
+    pub(crate) fn soon<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let own = self.take(LONG - 1)?;
+        let done = work();
+        self.give_back(own);
+        Some(done)
+    }
+
+    fn take(&self, rounds: u32) -> Option<u32> {
         let own = self.holders.fetch_add(1, Ordering::Relaxed).max(1);
-        for round in 0..10_000u32 {
+        for round in 0..rounds {
             if self.holder.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Some(own);
             }
-            if round % 64 == 63 { sys::yield_now() } else { std::hint::spin_loop() }
+            if round % LONG == LONG - 1 { sys::yield_now() } else { std::hint::spin_loop() }
         }
         None
     }
