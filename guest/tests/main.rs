@@ -26,5 +26,6 @@ mod servers;
 mod sriov;
 mod story;
 mod switch;
+mod switch_deaths;
 mod sysv;
 mod vsock;

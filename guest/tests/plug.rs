@@ -1,5 +1,6 @@
 //! A card at a port of `ginnel-switch` that is plugged in while its machine runs, and taken out.
 
+use crate::common::ports::{Transfer, programs, receives};
 use crate::common::wait;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
@@ -67,8 +68,9 @@ fn a_card_is_plugged_in_and_taken_out_while_its_machine_runs() {
     let one = switch.spec("one", "10.77.0.1/24").expect("options");
     let (card, mut options) = split(&one.options);
     options.extend(SLOT.map(str::to_owned));
-    let one = Spec { options, ..Spec::new("one") };
+    let one = Spec { options, programs: programs(), ..Spec::new("one") };
     let two = switch.spec("two", "10.77.0.2/24").expect("options");
+    let two = Spec { programs: programs(), ..two };
     let mut guests = Guest::boot_all(&kernel, directory.path(), &[one, two]).expect("they boot");
     plug(&mut guests[0], &card);
     assert!(switch.ask("fdb").expect("a table").contains("\"port\":\"one\""), "its address");
@@ -82,5 +84,11 @@ fn a_card_is_plugged_in_and_taken_out_while_its_machine_runs() {
     unplug(&mut guests[0], &card, &switch);
     plug(&mut guests[0], &card);
     guests[1].sh("kill $(cat pings)");
+    // A stream to it goes on once it is there again, whole.
+    let transfer = Transfer::start(&guests, 5001, 64);
+    receives(&switch, "one", 200);
+    unplug(&mut guests[0], &card, &switch);
+    plug(&mut guests[0], &card);
+    transfer.ends_well();
     guests.iter().for_each(Guest::assert_healthy);
 }

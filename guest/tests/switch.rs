@@ -1,5 +1,7 @@
-//! Stock virtio-net guests at `ginnel-switch`: they talk, whatever dies.
+//! Stock virtio-net guests at `ginnel-switch`: they talk within their segment, whatever
+//! changes under them.
 
+use crate::common::ports::{Lab, PORTS, ping};
 use crate::common::{SEGMENT, assert_works, program, reported};
 use ginnel_guest::PATIENCE;
 use ginnel_guest::daemon::Daemon;
@@ -7,69 +9,6 @@ use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use ginnel_guest::switch::VhostSwitch;
 use std::time::{Duration, Instant};
-
-const PORTS: &str = "[port.one]\n[port.two]\n[port.three]\nkey = 7\n[port.elsewhere]\n";
-
-/// Guests at ports of a switch.
-struct Lab {
-    guests: Vec<Guest>,
-    switch: VhostSwitch,
-    specs: Vec<Spec>,
-    kernel: Kernel,
-    directory: tempfile::TempDir,
-}
-
-impl Lab {
-    fn boot(names: &[&str]) -> Self {
-        let kernel = Kernel::fetch().expect("a kernel");
-        let directory = tempfile::tempdir().expect("a directory");
-        let switch = VhostSwitch::start(directory.path(), PORTS).expect("a switch");
-        let spec = |(n, name): (u32, &&str)| {
-            let spec = switch.spec(name, &format!("10.77.0.{n}/24")).expect("options");
-            Spec { programs: vec!["nc".into(), "iperf3".into()], ..spec }
-        };
-        let specs: Vec<Spec> = (1..).zip(names).map(spec).collect();
-        let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
-        Self { guests, switch, specs, kernel, directory }
-    }
-
-    /// Sends so many megabytes from the second guest to the first, with something done meanwhile.
-    /// What arrives is what was sent.
-    fn transfer(&mut self, port: u16, megabytes: u32, meanwhile: impl FnOnce(&mut Self)) {
-        let server = format!("nc -l -N {port} </dev/null | sha256sum");
-        let server = self.guests[0].start(&server, 3 * PATIENCE).expect("started");
-        // Not compressible, and the same at both ends.
-        let make = format!(
-            "dd if=/dev/urandom of=/tmp/data bs=1M count=1 2>/dev/null; \
-             (for i in $(seq {megabytes}); do cat /tmp/data; done) >/tmp/all; \
-             sha256sum </tmp/all"
-        );
-        let sum = self.guests[1].sh(&make);
-        let send = format!(
-            "for i in $(seq 100); do nc -N -w 60 10.77.0.1 {port} </tmp/all && exit 0; sleep 0.2; \
-             done; exit 1"
-        );
-        let client = self.guests[1].start(&send, 3 * PATIENCE).expect("started");
-        meanwhile(self);
-        client.finish().expect("ended").good().expect("sent");
-        assert_eq!(server.finish().expect("ended").good().expect("received"), sum);
-    }
-
-    fn healthy(&self) {
-        for guest in &self.guests {
-            guest.assert_healthy();
-        }
-        for (guest, name) in self.guests.iter().zip(["one", "two", "three"]) {
-            let port = self.switch.port(name).expect("a port");
-            assert_eq!(port["state"], "up", "{port}\n{}", guest.said());
-        }
-    }
-}
-
-fn ping(from: &Guest, address: &str) -> bool {
-    from.sh(&format!("ping -c 3 -W 1 {address} >/dev/null 2>&1 && echo yes || echo no")).trim()
-        == "yes"
-}
 
 /// Sends one datagram from the second guest to this address, until the first has it.
 fn datagram(guests: &[Guest], options: &str, to: &str) {
@@ -242,50 +181,6 @@ fn what_begins_at_the_switch_goes_on_in_a_segment() {
 
 #[test]
 #[ignore = "test-all: boots guests of its own"]
-fn nothing_is_lost_when_the_switch_is_killed_under_traffic() {
-    let _alone = machine::alone();
-    let mut lab = Lab::boot(&["one", "two"]);
-    lab.transfer(5001, 64, |lab| {
-        for _ in 0..2 {
-            // Wait until the transfer is under way again.
-            let frames =
-                |lab: &Lab| lab.switch.port("one").expect("a port")["received_frames"].as_u64();
-            let until = Instant::now() + PATIENCE;
-            while frames(lab) < Some(100) {
-                assert!(Instant::now() < until, "it does not go on");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            lab.switch.kill_and_restart().expect("it starts again");
-        }
-    });
-    assert!(ping(&lab.guests[0], "10.77.0.2"));
-    lab.healthy();
-}
-
-#[test]
-#[ignore = "test-all: boots guests of its own"]
-fn a_guest_that_is_killed_or_reset_comes_back_to_its_port() {
-    let _alone = machine::alone();
-    let mut lab = Lab::boot(&["one", "two"]);
-    assert!(ping(&lab.guests[0], "10.77.0.2"));
-    lab.guests[1].kill();
-    let until = Instant::now() + PATIENCE;
-    while lab.switch.port("two").expect("a port")["state"] != "waiting" {
-        assert!(Instant::now() < until, "its end is not seen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(!ping(&lab.guests[0], "10.77.0.2"));
-    let Lab { kernel, directory, specs, .. } = &lab;
-    lab.guests[1] = Guest::boot(kernel, directory.path(), &specs[1]).expect("it boots");
-    assert!(ping(&lab.guests[0], "10.77.0.2"));
-    lab.guests[1].reset().expect("it boots again");
-    assert!(ping(&lab.guests[0], "10.77.0.2"));
-    lab.transfer(5002, 4, |_| {});
-    lab.healthy();
-}
-
-#[test]
-#[ignore = "test-all: boots guests of its own"]
 fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
     let _alone = machine::alone();
     let mut lab = Lab::boot(&["one", "two"]);
@@ -318,51 +213,4 @@ fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
     assert!(port["received_frames"].as_u64() > Some(0), "{port}");
     assert!(ping(&lab.guests[1], "10.77.0.1"));
     lab.guests[0].assert_healthy();
-}
-
-#[test]
-#[ignore = "test-all: boots guests of its own"]
-fn stock_guests_of_two_hosts_talk() {
-    let _alone = machine::alone();
-    let kernel = Kernel::fetch().expect("a kernel");
-    let directory = tempfile::tempdir().expect("a directory");
-    // Two switches at two addresses of loopback: each is a host to the other.
-    let names = ["one", "two"];
-    let start = |n: u32| {
-        let name = names[n as usize - 1];
-        let text = format!(
-            "[port.{name}]\n[fabric]\nlisten = \"127.77.0.{n}\"\n\
-             [fabric.hosts]\nh1 = \"127.77.0.1\"\nh2 = \"127.77.0.2\"\n"
-        );
-        VhostSwitch::start(&directory.path().join(n.to_string()), &text).expect("a switch")
-    };
-    let mut switches = [1, 2].map(start);
-    let spec = |n: u32| {
-        let (switch, name) = (&switches[n as usize - 1], names[n as usize - 1]);
-        let spec = switch.spec(name, &format!("10.77.0.{n}/24")).expect("options");
-        Spec { programs: vec!["nc".into(), "iperf3".into()], ..spec }
-    };
-    let guests =
-        Guest::boot_all(&kernel, directory.path(), &[spec(1), spec(2)]).expect("they boot");
-    assert!(ping(&guests[0], "10.77.0.2"));
-    assert!(guests[0].sh("ping -c 2 -s 4000 10.77.0.2 | tail -2").contains("2 packets received"));
-    // Large segments go from the guest's own pages, and arrive whole.
-    let server =
-        guests[0].start("nc -l -N 5001 </dev/null | sha256sum", PATIENCE).expect("started");
-    let sum = guests[1]
-        .sh("dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null; sha256sum </tmp/data");
-    guests[1].sh("for i in $(seq 100); do nc -N -w 60 10.77.0.1 5001 </tmp/data && exit 0; sleep 0.2; done; exit 1");
-    assert_eq!(server.finish().expect("ended").good().expect("received"), sum);
-    let status: serde_json::Value =
-        serde_json::from_str(&switches[1].ask("status").expect("a status")).expect("JSON");
-    assert!(status["hosts"][0]["in_place_frames"].as_u64() > Some(0), "{status}");
-    // One of the hosts' switches is killed: both the guest and the other host find the next one.
-    switches[1].kill_and_restart().expect("another");
-    let until = Instant::now() + PATIENCE;
-    while !ping(&guests[1], "10.77.0.1") {
-        assert!(Instant::now() < until, "{}", guests[1].said());
-    }
-    for guest in &guests {
-        guest.assert_healthy();
-    }
 }

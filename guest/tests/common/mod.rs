@@ -1,6 +1,7 @@
 //! What several of the tests use.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
+pub mod ports;
 pub mod stream;
 
 pub use ginnel_guest::PATIENCE;
