@@ -46,9 +46,10 @@ pub enum Turn {
 }
 
 impl Switch {
-    /// One turn: every queue and every host that is awake.
+    /// One turn: every queue and every host that is awake. Queues come first: to look at a host is
+    /// a system call or two, for which no frame that waits already is to wait.
     pub fn turn(&mut self) -> Turn {
-        let mut found = if self.serve_hosts() { Turn::Worked } else { Turn::Idle };
+        let mut found = Turn::Idle;
         let (mut place, mut more) = (0, false);
         while let Some(&sender) = self.awake.get(place) {
             let taken = self.serve(sender);
@@ -66,7 +67,7 @@ impl Switch {
             self.tell_hosts(more);
         }
         self.gathers = more;
-        found
+        if self.serve_hosts() { Turn::Worked } else { found }
     }
 
     /// Takes what waits in one queue.
