@@ -29,7 +29,10 @@ while True:
 const CLIENT: &str = "import socket, sys, time
 right = forged = 0
 def ask(c, number):
-    c.sendall(b'secret %06d' % number)
+    try:
+        c.sendall(b'secret %06d' % number)
+    except ConnectionResetError:
+        return b''
     got, end = b'', time.monotonic() + 2
     while len(got) < 19 and time.monotonic() < end:
         try:

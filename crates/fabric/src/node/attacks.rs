@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 /// Tells a test's program which part of it it is, and where.
 const PLACE: &str = "GINNEL_TEST_PLACE";
 
+/// With room for all that comes to an endpoint which reads nothing while others come and go.
 fn config() -> Config {
-    Config { size: 16 << 20, ..Config::default() }
+    Config { size: 64 << 20, ..Config::default() }
 }
 
 fn open(path: &Path) -> Endpoint {
