@@ -54,20 +54,7 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
     let Some((endpoint, asked)) = asked_of(set, place) else {
         return seen_of_spent(set, place, events);
     };
-    let Some(endpoint) = endpoint else {
-        let noted = || {
-            set.with(|inner| {
-                let entry = inner.registrations.get(place as usize)?;
-                entry.inner_set.map(|number| (number, entry.noted))
-            })
-        };
-        return match noted().filter(|_| events != 0) {
-            None if events == 0 => Outside::Nothing,
-            // A set in this one: a wake-up of one of its connections goes all the way out.
-            Some((number, noted)) if !has_news(number, noted) => Outside::Woken,
-            _ => Outside::News,
-        };
-    };
+    let Some(endpoint) = endpoint else { return seen_of_another(set, place, events) };
     if events & (IN | ENDS) != 0 {
         endpoint.slot().heed_kernel();
     }
@@ -124,6 +111,20 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
             false => Outside::Nothing,
         }
     })
+}
+
+/// The same of a set, or of what is carried by nobody.
+fn seen_of_another(set: &Set, place: u32, events: u32) -> Outside {
+    if events == 0 {
+        return Outside::Nothing;
+    }
+    let noted = set.with(|inner| {
+        let entry = inner.registrations.get(place as usize)?;
+        entry.inner_set.map(|number| (number, entry.noted))
+    });
+    // A wake-up of one of the inner set's connections goes all the way out.
+    let woken = noted.is_some_and(|(number, noted)| !has_news(number, noted));
+    if woken { Outside::Woken } else { Outside::News }
 }
 
 /// The same of one whose shot was spent. Where a ring's bytes were the shot, the kernel was told of
