@@ -2,6 +2,7 @@
 //! unchanged, with each other and with Rust. No registry has their sources, so who has them says
 //! where: `GINNEL_ICEORYX2_SOURCES=FOLDER`, iceoryx2 at v0.10.0.
 
+use crate::scripts::{script, target};
 use crate::stage::{Guarded, TEST, play, until};
 use ginnel_iceoryx2::Service;
 use iceoryx2::prelude::*;
@@ -100,17 +101,9 @@ fn sources() -> PathBuf {
     PathBuf::from(std::env::var_os(SOURCES).expect("GINNEL_ICEORYX2_SOURCES=FOLDER"))
 }
 
-/// Where it is built: beside the crate's own folder, as the Makefile has both.
-fn target() -> &'static Path {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().and_then(Path::parent);
-    target.expect("a folder")
-}
-
 fn build() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/build-iceoryx2-c.sh");
-    let mut build = Command::new(script);
-    build.arg(sources()).env("CARGO_TARGET_DIR", target()).stdin(Stdio::null());
-    assert!(build.status().expect("it starts").success(), "{build:?}");
+    let mut build = script("build-iceoryx2-c.sh");
+    assert!(build.arg(sources()).status().expect("it starts").success(), "{build:?}");
 }
 
 /// Compiles an example where it is not yet, and says where the program lies.

@@ -18,6 +18,7 @@ mod random;
 mod read_only;
 #[path = "between/scenes/mod.rs"]
 mod scenes;
+mod scripts;
 #[path = "../../sdk/tests/stage.rs"]
 #[allow(dead_code, reason = "the SDK's tests use more of it")]
 mod stage;

@@ -2,11 +2,12 @@
 //! `make iceoryx2-python` builds it: their own tests, unchanged, and a program that says
 //! `import iceoryx2` beside one in Rust.
 
+use crate::scripts::{script, target};
 use crate::stage::{Guarded, TEST, play, until};
 use ginnel_iceoryx2::Service;
 use iceoryx2::prelude::*;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// How many tests the authors have.
@@ -34,10 +35,6 @@ while True:
         publisher.send_copy(ctypes.c_uint64(sample.payload().contents.value + 1))
 ";
 
-fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
 fn done(command: &mut Command) -> String {
     let done = command.stdin(Stdio::null()).output().expect("it starts");
     let said = [done.stdout, done.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -45,10 +42,9 @@ fn done(command: &mut Command) -> String {
     said[0].clone()
 }
 
-/// Where the module is built: beside the crate's own folder, as the Makefile has both.
+/// Where the module is built.
 fn work() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().and_then(Path::parent);
-    target.expect("a folder").join("iceoryx2-python")
+    target().join("iceoryx2-python")
 }
 
 /// The Python that has it.
@@ -57,8 +53,7 @@ fn python() -> Command {
 }
 
 fn build() {
-    let mut build = Command::new(repository().join("scripts/build-iceoryx2-python.sh"));
-    let wheel = done(build.env("CARGO_TARGET_DIR", work().parent().expect("a folder")));
+    let wheel = done(&mut script("build-iceoryx2-python.sh"));
     if !work().join("tests").exists() {
         done(Command::new("python3").args(["-m", "venv"]).arg(work().join("tests")));
     }
