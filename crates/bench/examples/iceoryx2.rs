@@ -18,11 +18,12 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(200);
 /// iceoryx2's pattern, bytes that go over TCP in its place, exchanges by either.
-const PATTERNS: [(&str, u32, [u32; 2]); 4] = [
+const PATTERNS: [(&str, u32, [u32; 2]); 5] = [
     ("samples", 64, [20_000, 300]),
     ("requests", 8, [20_000, 300]),
     ("boards", 8, [20_000, 300]),
     ("events", 1, [1000, 300]),
+    ("events-polled", 1, [20_000, 300]),
 ];
 /// Over TCP both ends poll, or both sleep in their reads: the faster counts. iceoryx2's poll, but
 /// for those of events, which sleep.
@@ -80,7 +81,7 @@ fn main() -> Result<()> {
         }
     }
     println!(
-        "{:<10} {:>5} {:>13} {:>13} {:>13} {:>8}",
+        "{:<13} {:>5} {:>13} {:>13} {:>13} {:>8}",
         "one way", "bytes", "segment", "TCP, polled", "TCP, asleep", "ratio"
     );
     for (at, (pattern, bytes, _)) in PATTERNS.iter().enumerate() {
@@ -88,7 +89,7 @@ fn main() -> Result<()> {
         let (segment, polled, asleep): (f64, f64, f64) = (of(0), of(1), of(2));
         let ratio = polled.min(asleep) / segment;
         println!(
-            "{pattern:<10} {bytes:>5} {segment:>10.2} us {polled:>10.2} us {asleep:>10.2} us \
+            "{pattern:<13} {bytes:>5} {segment:>10.2} us {polled:>10.2} us {asleep:>10.2} us \
              {ratio:>8.1}"
         );
     }
