@@ -26,7 +26,7 @@ const PATTERNS: [(&str, u32, [u32; 2]); 5] = [
     ("events-polled", 1, [20_000, 300]),
 ];
 /// Over TCP both ends poll, or both sleep in their reads: the faster counts. iceoryx2's poll, but
-/// for those of events, which sleep.
+/// for those of `events`, which sleep.
 const WAYS: [&str; 3] = ["segment", "tcp", "tcp-asleep"];
 
 /// The program that plays one end. The crate is a workspace of its own.
