@@ -34,8 +34,10 @@ std=$("${RUSTC:-rustc}" --print target-libdir --target "$triple" 2>/dev/null) ||
 compgen -G "$std/libstd-*.rlib" >/dev/null || left_out "rustup target add $triple brings what it takes"
 
 # Linked as a program's libraries are: not with a C library of its own, which is what Rust does for
-# musl unless it is told otherwise.
-RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C target-feature=-crt-static$more" CARGO_TARGET_DIR=$target \
+# musl unless it is told otherwise. What .cargo/config.toml says counts no more then, so it is said
+# here, too.
+RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C target-feature=-crt-static$more --cfg curve25519_dalek_backend=\"serial\"" \
+    CARGO_TARGET_DIR=$target \
     "$cargo" "${how[@]}" --release -p ginnel-shim
 
 # Under another name first: programs that run go on with the file that they have.
