@@ -289,6 +289,33 @@ static void unhelped(void)
 	MPI_Win_free(&win);
 }
 
+/* Short steps, and after each a look for what the rank before sends now and then: no step may wait for anybody. */
+static void steps(void)
+{
+	enum { STEPS = 300000, EVERY = 10000, N = 1024 };
+	int next = (rank + 1) % size, before = (rank + size - 1) % size, came = 0;
+	unsigned char out[N], into[N];
+	MPI_Request request;
+
+	fill(out, N, rank, 5);
+	MPI_Irecv(into, N, MPI_BYTE, before, 5, MPI_COMM_WORLD, &request);
+	for (int step = 0; step < STEPS || came < STEPS / EVERY; step++) {
+		int done;
+
+		if (step < STEPS && step % EVERY == 0)
+			MPI_Send(out, N, MPI_BYTE, next, 5, MPI_COMM_WORLD);
+		if (came == STEPS / EVERY)
+			continue;
+		MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+		if (!done)
+			continue;
+		check(into, N, before, 5);
+		if (++came < STEPS / EVERY)
+			MPI_Irecv(into, N, MPI_BYTE, before, 5, MPI_COMM_WORLD, &request);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "check";
@@ -307,6 +334,8 @@ int main(int argc, char **argv)
 		oneside(!strcmp(what, "oneside"));
 	} else if (!strcmp(what, "unhelped")) {
 		unhelped();
+	} else if (!strcmp(what, "steps")) {
+		steps();
 	} else {
 		crossing();
 		unexpected();

@@ -53,6 +53,12 @@ fn open_mpi_over_the_provider_with_other_numbers_of_ranks() {
     [1, 2, 4].into_iter().for_each(|ranks| over_fabric(ranks, "check", &[]));
 }
 
+/// As over UCX.
+#[test]
+fn who_looks_between_short_steps_is_not_put_to_sleep() {
+    over_fabric(3, "steps", &[]);
+}
+
 #[test]
 #[ignore = "test-all: as others here, by one-sided calls"]
 fn open_mpi_over_the_provider_one_sided() {

@@ -68,6 +68,14 @@ fn over_ucx_with_other_numbers_of_ranks() {
     }
 }
 
+/// Of whom there are more than processors sleep where they wait, and never between two steps: at two
+/// milliseconds for each look in vain this would take ten minutes.
+#[test]
+fn who_looks_between_short_steps_is_not_put_to_sleep_over_ucx() {
+    over_ucx(OPEN_MPI, 3, "steps");
+    over_ucx(MPICH, 3, "steps");
+}
+
 /// Beside UCX's own transport that reads long messages out of the sender's memory.
 #[test]
 #[ignore = "test-all: as others here"]
