@@ -3,8 +3,8 @@
 //! The last close of a file may wait as long as somebody else likes: a FUSE file's for its daemon,
 //! a socket's with SO_LINGER for its peer, a large memfd's until its pages are freed. A front end
 //! may pass any of them. So the thread that moves frames closes nothing that it was sent but
-//! eventfds: it hands everything to the closer of the port. Each port has its own, since one that
-//! waits for ever must hold up that port alone.
+//! eventfds, and unmaps nothing: it hands everything to the closer of the port. Each port has its
+//! own, since one that waits for ever must hold up that port alone.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::any::Any;
@@ -85,6 +85,12 @@ impl Received {
     #[must_use]
     pub fn new(descriptor: OwnedFd, closer: &Arc<Closer>) -> Self {
         Self { descriptor: Some(descriptor), closer: Arc::clone(closer) }
+    }
+
+    /// Who closes it.
+    #[must_use]
+    pub fn closer(&self) -> &Arc<Closer> {
+        &self.closer
     }
 
     /// The descriptor of an eventfd, whose close never waits; `None` where it is something else.

@@ -13,6 +13,7 @@ mod reload_attack;
 mod reload_load;
 mod switching;
 mod systemd;
+mod taken_away;
 mod tap;
 mod turns;
 mod two_hosts;

@@ -3,7 +3,9 @@
 
 use super::mapping::{MapError, Mapping};
 use super::room::Taken;
+use crate::closer::Closer;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// `VHOST_LOG_PAGE`.
@@ -14,8 +16,6 @@ const PAGE: u64 = 4096;
 pub struct Log {
     mapping: Mapping,
     bytes: u64,
-    /// As for a region.
-    _room: Option<Taken>,
 }
 
 impl Log {
@@ -24,13 +24,14 @@ impl Log {
     /// # Errors
     /// [`MapError`].
     pub fn new(file: impl AsFd, offset: u64, bytes: u64) -> Result<Self, MapError> {
-        Ok(Self { mapping: Mapping::new(file, offset, bytes)?, bytes, _room: None })
+        Ok(Self { mapping: Mapping::new(file, offset, bytes)?, bytes })
     }
 
-    /// It holds this part of a room for as long as it is mapped.
+    /// As a [region](super::Region::until_closed).
     #[must_use]
-    pub fn holding(self, room: Taken) -> Self {
-        Self { _room: Some(room), ..self }
+    pub fn until_closed(mut self, closer: &Arc<Closer>, room: Taken) -> Self {
+        self.mapping.until_closed(closer, room);
+        self
     }
 
     /// Marks the pages that hold `len` bytes of guest memory from `gpa` on. Those beyond the log's

@@ -1,13 +1,15 @@
 //! One shared mapping of a file that somebody else may cut short at any time.
 
+use super::room::Taken;
+use crate::closer::Closer;
 use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::fmt;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 /// Mappings of one process at once: what a thousand ports may have, and those of one more whose
 /// memory is replaced. (The kernel's own limit, `vm.max_map_count`, is 65530.)
@@ -80,13 +82,22 @@ impl From<Errno> for MapError {
 /// A part of a file, mapped shared, readable and writable. Unmapped when it is dropped.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The whole mapping.
-    at: NonNull<u8>,
-    len: usize,
-    /// Where in it the part begins that was asked for.
-    skip: usize,
+    /// Where the part begins that was asked for.
+    start: NonNull<u8>,
     /// Of ordinary pages, and sealed against being cut short.
     steady: bool,
+    slot: &'static Slot,
+    /// Always there, until this is dropped.
+    whole: Option<Whole>,
+    /// Whose thread unmaps it, and what it takes of the room for all until then.
+    until: Option<(Arc<Closer>, Taken)>,
+}
+
+/// The whole mapping, page by page. Unmapped when it is dropped.
+#[derive(Debug)]
+struct Whole {
+    at: NonNull<u8>,
+    len: usize,
     slot: &'static Slot,
 }
 
@@ -101,6 +112,8 @@ impl fmt::Debug for Slot {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+// SAFETY: as above.
+unsafe impl Send for Whole {}
 
 impl Mapping {
     /// Maps `len` bytes from `offset` on.
@@ -161,14 +174,23 @@ impl Mapping {
         slot.at.store(at.as_ptr() as usize, Ordering::Relaxed);
         slot.len.store(whole, Ordering::Relaxed);
         slot.state.store(USED, Ordering::Release);
-        Ok(Self { at, len: whole, skip: usize::try_from(skip).unwrap_or(0), steady, slot })
+        // SAFETY: `skip` is less than a page, and the mapping holds that page.
+        let start = unsafe { at.add(usize::try_from(skip).unwrap_or(0)) };
+        let whole = Some(Whole { at, len: whole, slot });
+        Ok(Self { start, steady, slot, whole, until: None })
+    }
+
+    /// It holds this part of a room for as long as it is mapped, and is unmapped by the thread of
+    /// `closer`, wherever it is dropped: if nobody else has the file any more, all its pages are
+    /// freed then, which takes as long as the file is large.
+    pub(super) fn until_closed(&mut self, closer: &Arc<Closer>, room: Taken) {
+        self.until = Some((Arc::clone(closer), room));
     }
 
     /// Where the part begins that was asked for; it is as long as was asked.
     #[inline(always)]
     pub(super) fn start(&self) -> *mut u8 {
-        // SAFETY: `skip` is less than a page, and the mapping holds that page.
-        unsafe { self.at.as_ptr().add(self.skip) }
+        self.start.as_ptr()
     }
 
     /// See [`super::Region::is_steady`].
@@ -185,6 +207,14 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Some((closer, room)) = self.until.take() {
+            closer.close((self.whole.take(), room));
+        }
+    }
+}
+
+impl Drop for Whole {
     fn drop(&mut self) {
         // First out of the handler's sight: the kernel may give the addresses to another mapping
         // at once.

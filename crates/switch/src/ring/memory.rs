@@ -4,6 +4,7 @@ use super::chain::{Slice, Slices};
 use super::log::Log;
 use super::mapping::{MapError, Mapping};
 use super::room::Taken;
+use crate::closer::Closer;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -17,8 +18,6 @@ pub struct Region {
     pub size: u64,
     /// Where the front end has it: the addresses of queues are given so.
     pub user: u64,
-    /// What it takes of the room for all, given back once it is unmapped.
-    _room: Option<Taken>,
 }
 
 impl Region {
@@ -36,13 +35,15 @@ impl Region {
         if guest.checked_add(size).is_none() || user.checked_add(size).is_none() {
             return Err(MapError::Size);
         }
-        Ok(Self { mapping: Mapping::new(file, offset, size)?, guest, size, user, _room: None })
+        Ok(Self { mapping: Mapping::new(file, offset, size)?, guest, size, user })
     }
 
-    /// It holds this part of a room for as long as it is mapped.
+    /// It holds this part of a room for as long as it is mapped, and is unmapped by the thread of
+    /// `closer`.
     #[must_use]
-    pub fn holding(self, room: Taken) -> Self {
-        Self { _room: Some(room), ..self }
+    pub fn until_closed(mut self, closer: &Arc<Closer>, room: Taken) -> Self {
+        self.mapping.until_closed(closer, room);
+        self
     }
 
     /// May it be read by a system call at any later time? One that meets the end of a file fails,

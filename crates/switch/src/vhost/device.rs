@@ -247,7 +247,7 @@ impl Device {
         }
         let part = room.take(at.size).ok_or(Refusal::Room(room.limit()))?;
         let region = Region::new(file, at.offset, at.guest, at.size, at.user)?;
-        regions.push(Arc::new(region.holding(part)));
+        regions.push(Arc::new(region.until_closed(file.closer(), part)));
         Ok(())
     }
 
@@ -282,7 +282,8 @@ impl Device {
         for file in &files {
             let room = &self.limits.room;
             let part = room.take(size).ok_or(Refusal::Room(room.limit()))?;
-            self.log = Some(Arc::new(Log::new(file, offset, size)?.holding(part)));
+            let log = Log::new(file, offset, size)?;
+            self.log = Some(Arc::new(log.until_closed(file.closer(), part)));
         }
         self.renew_memory();
         Ok(())

@@ -1,0 +1,66 @@
+//! Memory that a front end takes away may be its file's last, so that all pages are freed when it is
+//! unmapped: the thread that moves frames does neither.
+
+use crate::common::{Lab, PATIENCE, alone};
+use crate::hostile::lingering;
+use ginnel_switch::front_end::{FrontEnd, Options};
+use ginnel_switch::vhost::message::{Head, Request};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+const SIZE: u64 = 1 << 20;
+
+/// Memory that nobody else has, by its name.
+fn memory(name: &str) -> OwnedFd {
+    let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+    rustix::fs::ftruncate(&file, SIZE).expect("long");
+    file
+}
+
+/// Has this process, and with it the switch, mapped that?
+fn is_mapped(name: &str) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    maps.contains(&format!("/memfd:{name} "))
+}
+
+/// The region of this number is plugged in, and taken out, perhaps with a descriptor beside the word.
+fn plug_and_unplug(evil: &mut FrontEnd, number: u64, name: &str, beside: Option<OwnedFd>) {
+    let region = [0, number << 40, SIZE, number << 40, 0].map(u64::to_le_bytes).concat();
+    evil.tell(Request::AddMemReg, &region, &[&memory(name)]).expect("told");
+    evil.number(Request::GetFeatures, &[]).expect("heard");
+    assert!(is_mapped(name));
+    let head = Head { request: Request::RemMemReg, need_reply: false, size: region.len() };
+    let word = [&head.bytes()[..], &region].concat();
+    // In two parts, so that the switch has the last copy of the descriptor when it hears the word.
+    evil.raw(&word[..11], &beside.iter().collect::<Vec<_>>()).expect("told");
+    drop(beside);
+    evil.raw(&word[11..], &[]).expect("told");
+    evil.number(Request::GetFeatures, &[]).expect("heard");
+}
+
+#[test]
+fn it_is_unmapped_where_that_holds_up_its_port_alone() {
+    if !alone("taken_away::it_is_unmapped_where_that_holds_up_its_port_alone") {
+        return;
+    }
+    let lab = Lab::new("[port.evil]\n");
+    let mut evil = lab.guest("evil", Options::default());
+    let log = |evil: &mut FrontEnd, name: &str| {
+        let words = [SIZE, 0].map(u64::to_le_bytes).concat();
+        evil.tell(Request::SetLogBase, &words, &[&memory(name)]).expect("told");
+        evil.answer().expect("heard");
+    };
+    log(&mut evil, "first-log");
+    log(&mut evil, "second-log");
+    plug_and_unplug(&mut evil, 1, "freed", None);
+    let until = Instant::now() + PATIENCE;
+    while is_mapped("freed") || is_mapped("first-log") {
+        assert!(Instant::now() < until, "it stays mapped");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Who closes what this port was sent waits for two minutes: what is taken away waits with it.
+    plug_and_unplug(&mut evil, 2, "before", Some(lingering(120)));
+    plug_and_unplug(&mut evil, 3, "behind", None);
+    log(&mut evil, "third-log");
+    assert!(is_mapped("behind") && is_mapped("second-log"), "it was unmapped among the frames");
+}
