@@ -1,7 +1,7 @@
 //! What the switch sleeps on: one epoll set, and what each of its entries stands for.
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -170,4 +170,14 @@ impl Poller {
             Err(errno) => Err(errno),
         }
     }
+}
+
+/// Has the other end of a stream socket gone? What it said before may still be there.
+#[must_use]
+pub fn is_over(socket: impl AsFd) -> bool {
+    // That is reported whatever is asked for.
+    let mut polled = [PollFd::new(&socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let polls = poll(&mut polled, Some(&now)).is_ok();
+    polls && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }

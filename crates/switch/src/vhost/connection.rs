@@ -3,7 +3,7 @@
 
 use super::message::{HEADER, Head, Malformed};
 use crate::closer::{Closer, Received};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::poller::is_over;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown};
 use rustix::net::{recvmsg, send, shutdown};
@@ -148,11 +148,7 @@ impl Connection {
     /// Has the front end closed it? What it said before may still be there.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        // That is reported whatever is asked for.
-        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let polls = poll(&mut polled, Some(&now)).is_ok();
-        polls && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        is_over(&self.socket)
     }
 
     /// Tells the front end that it is over, before the socket is closed, which may be later.

@@ -7,7 +7,7 @@ use super::connection::{At, End, State, Stream, WINDOW};
 use super::hub::Hub;
 use super::packet::{Address, HOST, Header, NO_RECEIVE, NO_SEND, Op};
 use crate::closer::Closer;
-use crate::poller::Token;
+use crate::poller::{Token, is_over};
 use crate::rests::EXHAUSTED;
 use crate::ring::Slices;
 use ginnel_daemon::log;
@@ -84,10 +84,11 @@ fn get(closer: &Arc<Closer>, socket: impl AsFd, into: &mut [u8]) -> Result<Optio
     Err(Errno::INVAL)
 }
 
-/// Has the other end gone, or is nothing known of that?
+/// Has the other end gone, with nothing left to be read? (One that only says no more, by
+/// shutdown(2), may wait for what it is told.)
 fn has_gone(socket: impl AsFd) -> bool {
     let looked = recv(&socket, &mut [0u8][..], RecvFlags::DONTWAIT | RecvFlags::PEEK);
-    !matches!(looked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
+    is_over(&socket) && !matches!(looked, Ok((1.., _)))
 }
 
 impl Hub {

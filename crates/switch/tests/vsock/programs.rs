@@ -132,6 +132,28 @@ fn programs_of_the_host_reach_a_machine() {
     assert!(endless.read(&mut [0]).is_ok_and(|len| len == 0) || endless.write(b"x").is_err());
 }
 
+/// As `echo CONNECT 22 | socat - UNIX-CONNECT:HOST` does: it has nothing to say, and waits for what
+/// the machine says.
+#[test]
+fn a_program_that_says_no_more_before_it_is_answered_hears_the_machine() {
+    let lab = Lab::new(THREE);
+    let mut a = Guest::new(&lab, "a", 3);
+    let mut program = UnixStream::connect(lab.directory.path().join("a.host")).expect("connected");
+    program.set_read_timeout(Some(PATIENCE)).expect("set");
+    program.write_all(b"CONNECT 22\n").expect("written");
+    let (request, _) = a.take(PATIENCE).expect("a packet");
+    program.shutdown(std::net::Shutdown::Write).expect("shut");
+    a.quiet();
+    let host = (HOST, request.from.port);
+    a.say(22, host, Op::Response);
+    assert_eq!(a.hears(host, 22, Op::Shutdown).0.flags, 2);
+    a.send(a.header(22, host, Op::Rw), b"late");
+    a.send(Header { flags: 2, ..a.header(22, host, Op::Shutdown) }, &[]);
+    let mut heard = String::new();
+    program.read_to_string(&mut heard).expect("read");
+    assert_eq!(heard, format!("OK {}\nlate", host.1));
+}
+
 #[test]
 fn descriptors_of_programs_hold_up_nobody() {
     let lab = Lab::new(THREE);
