@@ -131,7 +131,7 @@ pub enum State {
     Open,
     /// Its ends are being told that it is over.
     Ending,
-    /// Nothing more is heard of it; an end may still have to be told.
+    /// Nothing more is heard of it; an end may still have to be told, or given what waits for it.
     Over,
 }
 

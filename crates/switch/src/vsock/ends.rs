@@ -67,7 +67,7 @@ impl Hub {
     pub(super) fn tidy(&mut self, id: u64) {
         let is_done = |one: &Connection| {
             let told = one.ends.iter().all(|end| end.waiting.is_empty() || end.at == At::Host);
-            one.state == State::Over && told
+            one.state == State::Over && told && one.stream.is_none()
         };
         if !self.connections.get(&id).is_some_and(is_done) {
             return;
@@ -119,24 +119,24 @@ impl Hub {
         self.end(id, None);
     }
 
-    /// A connection is over; whoever is not `by` is told.
+    /// A connection is over; whoever is not `by` is told. What waits for a program of the host
+    /// still goes to it, and once more of this ends its stream.
     pub(super) fn end(&mut self, id: u64, by: Option<u32>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if matches!(connection.state, State::Ending | State::Over) {
-            return;
+        match connection.state {
+            State::Ending => return,
+            State::Over => {
+                self.let_go(id);
+                return self.tidy(id);
+            }
+            State::Asked | State::Open => connection.state = State::Ending,
         }
-        connection.state = State::Ending;
-        let stream = connection.stream.take();
         let [one, two] = &connection.ends;
         let keys = [key(one, two), key(two, one)];
         let own = |one: &End| by.is_some_and(|by| one.at == At::Machine(by));
         let told = [own(one), own(two)];
-        let guest = [one.at, two.at].into_iter().find_map(|at| match at {
-            At::Machine(index) => Some(index),
-            At::Host => None,
-        });
-        if let (Some(stream), Some(index)) = (stream, guest) {
-            self.send_away(index, stream.socket);
+        if [one, two].iter().all(|end| end.at != At::Host || end.waiting.data.is_empty()) {
+            self.let_go(id);
         }
         for (place, known) in keys.into_iter().enumerate() {
             let Some((index, key)) = known else { continue };
@@ -159,6 +159,18 @@ impl Hub {
             connection.state = State::Over;
         }
         self.tidy(id);
+    }
+
+    /// Nothing more is said to the program of the host that is one of a connection's ends.
+    fn let_go(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let guest = connection.ends.iter().find_map(|end| match end.at {
+            At::Machine(index) => Some(index),
+            At::Host => None,
+        });
+        if let (Some(stream), Some(index)) = (connection.stream.take(), guest) {
+            self.send_away(index, stream.socket);
+        }
     }
 
     /// Every connection of a machine is over: it was let go, or has booted again.

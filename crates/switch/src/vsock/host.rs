@@ -293,10 +293,18 @@ impl Hub {
                     data.drain(..len);
                     written = written.wrapping_add(len as u32);
                 }
-                Err(_) => return self.end(id, None),
+                Err(_) => {
+                    data.clear();
+                    return self.end(id, None);
+                }
             }
         }
         let (empty, shut) = (data.is_empty(), connection.ends[1 - host].shut);
+        if connection.state == State::Over {
+            return if empty {
+                self.end(id, None)
+            };
+        }
         if empty && shut & NO_SEND != 0 {
             // It may have gone already.
             let _ = shutdown(&stream.socket, Shutdown::Write);

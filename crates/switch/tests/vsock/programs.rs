@@ -1,11 +1,12 @@
 //! Between machines and programs of the host.
 
-use super::guest::{Guest, THREE, bytes, connect, pair};
+use super::guest::{Guest, THREE, WINDOW, bytes, connect, pair};
 use crate::common::{Lab, PATIENCE};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::vsock::packet::{HOST, Header, Op};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 #[test]
 fn a_machine_reaches_programs_of_the_host() {
@@ -152,6 +153,35 @@ fn a_program_that_says_no_more_before_it_is_answered_hears_the_machine() {
     let mut heard = String::new();
     program.read_to_string(&mut heard).expect("read");
     assert_eq!(heard, format!("OK {}\nlate", host.1));
+}
+
+/// A guest of Linux that closes waits eight seconds for the other end, and resets the connection.
+#[test]
+fn what_a_machine_sent_reaches_a_program_that_reads_later_than_the_end() {
+    let lab = Lab::new(THREE);
+    let mut a = Guest::new(&lab, "a", 3);
+    let listener = UnixListener::bind(lab.directory.path().join("a.host_52")).expect("bound");
+    let sent = bytes(WINDOW as usize, 5);
+    for goes in [false, true] {
+        a.say(1000, (HOST, 52), Op::Request);
+        a.hears((HOST, 52), 1000, Op::Response);
+        let (mut program, _) = listener.accept().expect("connected");
+        program.set_read_timeout(Some(PATIENCE)).expect("set");
+        for piece in sent.chunks(50_000) {
+            a.send(a.header(1000, (HOST, 52), Op::Rw), piece);
+        }
+        a.send(Header { flags: 3, ..a.header(1000, (HOST, 52), Op::Shutdown) }, &[]);
+        a.say(1000, (HOST, 52), Op::Rst);
+        if goes {
+            drop(a);
+            a = Guest::new(&lab, "a", 3);
+        }
+        let mut read = Vec::new();
+        program.read_to_end(&mut read).expect("read");
+        assert!(read == sent, "{} of {} bytes", read.len(), sent.len());
+        // (What was told of room before the end.)
+        while a.take(Duration::from_millis(50)).is_some() {}
+    }
 }
 
 #[test]
