@@ -2,6 +2,7 @@
 //! what waits there up to a budget, and copies each frame straight from its sender's memory into
 //! its receivers'. Guests are told once, at the end of the burst.
 
+mod flood;
 mod give;
 mod hosts;
 mod loans;
@@ -18,7 +19,7 @@ use crate::wire::{ETHERNET, FRONT, HEADER, LONGEST, Mac, Offload, is_group};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// What one port may cost in one turn: a few large segments, or some dozen small frames.
+/// What all queues of a port may cost in one turn: a few large segments, or some dozen frames.
 const BUDGET: usize = 128 << 10;
 /// What a frame costs beside its bytes, and each descriptor that it is in.
 const PER_FRAME: usize = 1024;
@@ -49,8 +50,11 @@ impl Switch {
     /// One turn: every queue and every host that is awake. Queues come first: to look at a host is
     /// a system call or two, for which no frame that waits already is to wait.
     pub fn turn(&mut self) -> Turn {
-        let mut found = Turn::Idle;
-        let (mut place, mut more) = (0, false);
+        let (mut found, mut place, mut more) = (Turn::Idle, 0, false);
+        self.round += 1;
+        // Of a port's queues another one comes first in each turn.
+        let several = usize::from(self.awake.len() > 1);
+        self.awake.rotate_left(several);
         while let Some(&sender) = self.awake.get(place) {
             let taken = self.serve(sender);
             more |= taken.more;
@@ -104,7 +108,7 @@ impl Switch {
             return asleep;
         };
         let mut chain = Slices::new();
-        let (mut frames, mut cost) = (0, 0);
+        let (mut frames, mut cost) = (0, port.spent.of(self.round));
         let result = loop {
             if cost >= BUDGET || !self.may_send(port) {
                 break Ok(());
@@ -130,6 +134,7 @@ impl Switch {
                 Err(broken) => break Err(broken),
             }
         };
+        port.spent.set(self.round, cost);
         let more = cost >= BUDGET && result.is_ok();
         let taken = self.settle(port, number, (ring, &memory), frames, result);
         Taken { more, ..taken }
@@ -332,58 +337,6 @@ impl Switch {
         let found = self.fdb.find(key, to, now)?;
         port.destinations.put(key, to, generation, now, found);
         Some(found)
-    }
-
-    /// Gives a frame to every other port of the segment, and to every host, each of which costs so
-    /// much. Returns what all of it costs.
-    fn flood(
-        &mut self,
-        port: &mut Port,
-        queue: u16,
-        frame: &mut Frame<'_, '_>,
-        each: usize,
-    ) -> usize {
-        if let Some(bucket) = &mut port.broadcasts
-            && bucket.take(1, self.clock.now).is_err()
-        {
-            port.counters.drop_sent(Reason::BroadcastRate);
-            return each;
-        }
-        port.counters.flooded += 1;
-        // The sender itself is not there while its frames are moved.
-        let ports = self.flood_ports(port.index, queue, frame, each);
-        let cost = ports + self.flood_hosts(frame) * each;
-        if cost == 0 {
-            port.counters.drop_sent(Reason::NobodyThere);
-        }
-        cost.max(each)
-    }
-
-    /// Gives a frame to every port of its segment that is there, each of which costs so much.
-    /// Returns what all of it costs.
-    fn flood_ports(
-        &mut self,
-        from: u32,
-        queue: u16,
-        frame: &mut Frame<'_, '_>,
-        each: usize,
-    ) -> usize {
-        let unicast = frame.front.get(HEADER).is_some_and(|byte| byte & 1 == 0);
-        let members = self.segments.get(&frame.key).map_or(0, Vec::len);
-        let mut cost = 0;
-        for place in 0..members {
-            let Some(&to) = self.segments.get(&frame.key).and_then(|all| all.get(place)) else {
-                break;
-            };
-            let wants = |to: &Port| {
-                // Whose addresses are all known gets no frame for an unknown one.
-                to.is_up() && (!unicast || to.config.filter.macs.is_empty())
-            };
-            if self.port(to).is_some_and(wants) {
-                cost += each + self.deliver(to, from, queue, frame);
-            }
-        }
-        cost
     }
 }
 

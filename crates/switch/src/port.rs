@@ -59,6 +59,28 @@ impl Cache {
     }
 }
 
+/// What a port has cost in a turn.
+#[derive(Debug, Default)]
+pub struct Spent {
+    round: u64,
+    cost: usize,
+}
+
+impl Spent {
+    /// In this one, so far.
+    #[must_use]
+    #[inline]
+    pub fn of(&self, round: u64) -> usize {
+        if self.round == round { self.cost } else { 0 }
+    }
+
+    /// So much in this one.
+    #[inline]
+    pub fn set(&mut self, round: u64, cost: usize) {
+        *self = Self { round, cost };
+    }
+}
+
 /// A port.
 #[derive(Debug)]
 pub struct Port {
@@ -80,6 +102,8 @@ pub struct Port {
     pub rate: Option<Bucket>,
     /// What it may send to all, frames.
     pub broadcasts: Option<Bucket>,
+    /// What its queues have cost in the turn in which one was looked at last.
+    pub spent: Spent,
     /// Not before then are its queues looked at.
     pub resume: Option<Instant>,
     /// Why its last front end was not served any further.
@@ -127,6 +151,7 @@ impl Port {
             receives: SmallVec::new(),
             rate,
             broadcasts,
+            spent: Spent::default(),
             resume: None,
             trouble: None,
             connections: 0,

@@ -47,6 +47,8 @@ pub struct Switch {
     pub fdb: Fdb,
     pub(crate) poller: Poller,
     pub(crate) ringer: Ringer,
+    /// Turns so far.
+    pub(crate) round: u64,
     /// Queues that are looked at in each turn.
     pub(crate) awake: Vec<Sender>,
     /// Queues into which frames were put that their guests were not told of yet.
@@ -106,6 +108,7 @@ impl Switch {
             fdb: Fdb::default(),
             poller,
             ringer: Ringer::new(),
+            round: 0,
             awake: Vec::new(),
             touched: Vec::new(),
             scratch: Scratch::default(),

@@ -30,16 +30,16 @@ fn connect(server: &mut Server, socket: &Path, options: Options) -> FrontEnd {
 }
 
 impl Still {
-    /// The other guest agrees on these features.
-    fn new(other: u64) -> Self {
+    /// The first guest is this one, and the other agrees on these features.
+    fn new(evil: Options, other: u64) -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let socket = |name: &str| place.path().join(name);
         let ports = ["evil", "other"].map(|name| PortConfig::new(name, socket(name), 0));
         let config = Config::new(place.path().to_owned(), ports.into());
         let mut server = Server::new(&config).expect("a switch");
-        let options = Options { size: SIZE, ..Options::default() };
-        let evil = connect(&mut server, &socket("evil"), options);
-        let other = connect(&mut server, &socket("other"), Options { features: other, ..options });
+        let evil = connect(&mut server, &socket("evil"), Options { size: SIZE, ..evil });
+        let options = Options { size: SIZE, features: other, ..Options::default() };
+        let other = connect(&mut server, &socket("other"), options);
         Self { server, evil, _other: other, _place: place }
     }
 
@@ -48,30 +48,39 @@ impl Still {
         self.evil.queues[1].base + (64 << 10)
     }
 
-    /// The chain at descriptor 0 is made available as often as the queue has entries. Of these one
-    /// turn takes so many.
-    fn turn(&mut self) -> u16 {
+    /// Where a queue's used ring stands.
+    fn used(&self, queue: usize) -> u16 {
+        u16::from_le_bytes(self.evil.read(self.evil.queues[queue].places()[2] + 2))
+    }
+
+    /// The chain at a queue's descriptor 0 is made available as often as the queue has entries.
+    fn offer(&mut self, queue: usize) {
         let evil = &self.evil;
-        let [_, available, used] = evil.queues[1].places();
+        let [_, available, _] = evil.queues[queue].places();
         for entry in 0..u64::from(SIZE) {
             evil.write(available + 4 + 2 * entry, &[0, 0]);
         }
-        let index = || u16::from_le_bytes(self.evil.read(used + 2));
-        let was = index();
+        let was = self.used(queue);
         evil.write(available + 2, &was.wrapping_add(SIZE).to_le_bytes());
-        evil.kick(1);
+        evil.kick(queue);
         self.server.look(Some(Duration::ZERO)).expect("it goes on");
-        while index() == was {
+    }
+
+    /// How many of these one turn takes.
+    fn turn(&mut self) -> u16 {
+        let was = self.used(1);
+        self.offer(1);
+        while self.used(1) == was {
             self.server.turn();
         }
-        index().wrapping_sub(was)
+        self.used(1).wrapping_sub(was)
     }
 }
 
 /// Descriptors of nothing cost no bytes, and time.
 #[test]
 fn empty_descriptors_are_no_way_to_a_longer_turn() {
-    let mut still = Still::new(Options::default().features);
+    let mut still = Still::new(Options::default(), Options::default().features);
     let (buffer, last) = (still.buffer(), 1000);
     still.evil.write(buffer, &[&[0; HEADER][..], &frame(ALL, [2; 6], 50, 1)].concat());
     for index in 0..last {
@@ -87,7 +96,7 @@ fn empty_descriptors_are_no_way_to_a_longer_turn() {
 fn segments_of_a_byte_are_no_way_to_a_longer_turn() {
     // Who takes no large segments has them cut.
     let plain = features::VERSION_1 | features::MRG_RXBUF;
-    let mut still = Still::new(plain);
+    let mut still = Still::new(Options::default(), plain);
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     packet.extend([0; 12]);
     packet.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
@@ -102,4 +111,27 @@ fn segments_of_a_byte_are_no_way_to_a_longer_turn() {
     assert!(taken <= 4, "{taken} frames of 250 segments in one turn");
     let cut = still.server.switch().ports().find(|port| port.config.name == "other");
     assert!(cut.is_some_and(|port| port.counters.cut > 0), "nothing was cut");
+}
+
+#[test]
+fn several_queues_are_no_way_to_a_longer_turn() {
+    let pairs = 4;
+    let evil = Options { pairs, ..Options::default() };
+    let mut still = Still::new(evil, Options::default().features);
+    let (buffer, senders) = (still.buffer(), (1..2 * usize::from(pairs)).step_by(2));
+    still.evil.write(buffer, &[&[0; HEADER][..], &frame(ALL, [2; 6], 50, 1)].concat());
+    for queue in senders.clone() {
+        still.evil.describe(queue, 0, buffer, (HEADER + 64) as u32, 0, 0);
+        still.offer(queue);
+    }
+    let taken = |still: &Still| senders.clone().map(|queue| still.used(queue)).collect::<Vec<_>>();
+    still.server.turn();
+    let first = taken(&still);
+    let sum: u16 = first.iter().sum();
+    assert!((1..=128).contains(&sum), "{first:?} frames in one turn");
+    for _ in 0..4 * pairs {
+        still.server.turn();
+    }
+    let later = taken(&still);
+    assert!(later.iter().all(|&count| count > 128), "each has its turn: {later:?}");
 }
