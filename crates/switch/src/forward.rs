@@ -108,7 +108,8 @@ impl Switch {
             return asleep;
         };
         let mut chain = Slices::new();
-        let (mut frames, mut cost) = (0, port.spent.of(self.round));
+        let before = port.spent.of(self.round);
+        let (mut frames, mut cost) = (0, before);
         let result = loop {
             if cost >= BUDGET || !self.may_send(port) {
                 break Ok(());
@@ -135,6 +136,7 @@ impl Switch {
             }
         };
         port.spent.set(self.round, cost);
+        self.cost += cost - before;
         let more = cost >= BUDGET && result.is_ok();
         let taken = self.settle(port, number, (ring, &memory), frames, result);
         Taken { more, ..taken }

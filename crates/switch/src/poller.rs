@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Events taken at once.
 const BATCH: usize = 64;
+/// What turns without a look at what else there is may cost, bytes: eight of one port. Were it not
+/// counted, a queue that sleeps would be heard the later, the more there are that do not.
+pub const UNHEARD: usize = 1 << 20;
 
 /// What has something to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

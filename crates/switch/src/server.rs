@@ -5,7 +5,7 @@ use crate::control::Control;
 use crate::forward::Turn;
 use crate::hosts::Hosts;
 use crate::hosts::link::Link;
-use crate::poller::{Poller, Token};
+use crate::poller::{Poller, Token, UNHEARD};
 use crate::ring::Room;
 use crate::switch::Switch;
 use crate::vsock::Hub;
@@ -88,29 +88,32 @@ impl Server {
         let ports = self.switch.ports().count();
         self.start_hub()?;
         log!(Info, "started", ports = ports, pid = std::process::id());
-        let mut turns = 0;
         loop {
-            let turn = self.switch.turn();
-            self.switch.look_for_cuts();
-            if turn == Turn::Worked && turns < TURNS {
-                turns += 1;
-                self.switch.clock.read();
-                continue;
-            }
-            if turn == Turn::Idle && self.switch.is_awake() && turns < TURNS {
-                // Somebody is looked at for a little longer.
-                turns += 1;
-                std::hint::spin_loop();
-                self.switch.clock.read();
-                continue;
-            }
-            turns = 0;
+            self.turns();
             let limit = self.limit();
             if !self.look(limit)? {
                 log!(Info, "ended");
                 self.hub_ends = None;
                 return Ok(());
             }
+        }
+    }
+
+    /// Turns, until there is nothing to be moved or looked at, or it is to be looked at what else
+    /// there is.
+    pub fn turns(&mut self) {
+        for _ in 0..TURNS {
+            let turn = self.switch.turn();
+            self.switch.look_for_cuts();
+            let awake = turn == Turn::Worked || self.switch.is_awake();
+            if !awake || self.switch.cost >= UNHEARD {
+                return;
+            }
+            if turn == Turn::Idle {
+                // Somebody is looked at for a little longer.
+                std::hint::spin_loop();
+            }
+            self.switch.clock.read();
         }
     }
 
@@ -138,6 +141,7 @@ impl Server {
     /// # Errors
     /// Those of the system that leave nothing to be done.
     pub fn look(&mut self, limit: Option<Duration>) -> Result<bool> {
+        self.switch.cost = 0;
         self.control.pass_on(&mut self.switch);
         let mut events = std::mem::take(&mut self.events);
         self.poller.wait(limit, &mut events)?;

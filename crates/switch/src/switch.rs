@@ -49,6 +49,8 @@ pub struct Switch {
     pub(crate) ringer: Ringer,
     /// Turns so far.
     pub(crate) round: u64,
+    /// What frames have cost since it was last looked at what else there is, bytes.
+    pub(crate) cost: usize,
     /// Queues that are looked at in each turn.
     pub(crate) awake: Vec<Sender>,
     /// Queues into which frames were put that their guests were not told of yet.
@@ -109,6 +111,7 @@ impl Switch {
             poller,
             ringer: Ringer::new(),
             round: 0,
+            cost: 0,
             awake: Vec::new(),
             touched: Vec::new(),
             scratch: Scratch::default(),

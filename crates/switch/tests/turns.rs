@@ -135,3 +135,20 @@ fn several_queues_are_no_way_to_a_longer_turn() {
     let later = taken(&still);
     assert!(later.iter().all(|&count| count > 128), "each has its turn: {later:?}");
 }
+
+/// A queue that sleeps is heard between two looks at others', however many of those there are.
+#[test]
+fn little_is_moved_before_others_are_heard() {
+    let mut still = Still::new(Options::default(), Options::default().features);
+    let buffer = still.buffer();
+    still.evil.write(buffer, &[&[0; HEADER][..], &frame(ALL, [2; 6], 50, 1)].concat());
+    still.evil.describe(1, 0, buffer, (HEADER + 64) as u32, 0, 0);
+    still.offer(1);
+    still.server.turns();
+    let taken = still.used(1);
+    assert!((100..=512).contains(&taken), "{taken} frames of {SIZE}");
+    while still.used(1) < SIZE {
+        still.server.look(Some(Duration::ZERO)).expect("it goes on");
+        still.server.turns();
+    }
+}

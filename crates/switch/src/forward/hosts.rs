@@ -97,6 +97,7 @@ impl Switch {
                 break;
             }
         }
+        self.cost += cost;
         link.flush(self.clock.now, self.gathers)?;
         Ok(cost)
     }

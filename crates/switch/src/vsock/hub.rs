@@ -54,6 +54,8 @@ pub struct Hub {
     pub(super) given: usize,
     /// Turns so far.
     pub(super) round: u64,
+    /// What packets have cost since it was last looked at what else there is, bytes.
+    pub(super) cost: usize,
     /// Machines whose senders are looked at in each turn.
     pub(super) awake: Vec<u32>,
     /// Machines that were given something that they were not told of yet.
@@ -97,6 +99,7 @@ impl Hub {
             kept: HashMap::new(),
             given: 0,
             round: 0,
+            cost: 0,
             awake: Vec::new(),
             touched: Vec::new(),
             behind: Vec::new(),
@@ -224,6 +227,7 @@ impl Hub {
             queue.busy = Some(now);
         }
         let done = cost == 0 && queue.is_tired(now);
+        self.cost += cost;
         match result.and_then(|()| Ok(done && !ring.arm(&memory)?)) {
             Ok(sleeps) => {
                 (queue.awake, queue.ring) = (!sleeps, Some(ring));

@@ -2,7 +2,7 @@
 
 use super::hub::Hub;
 use super::machine::{SENDS, Shown};
-use crate::poller::{Poller, Token};
+use crate::poller::{Poller, Token, UNHEARD};
 use crate::rests::EXHAUSTED;
 use crate::seat::{Accepted, Heard};
 use crate::vhost::connection::Over;
@@ -28,12 +28,13 @@ impl Hub {
         loop {
             let worked = self.turn() | self.serve_streams();
             self.look_for_cuts();
-            if (worked || !self.awake.is_empty()) && turns < TURNS {
+            let more = turns < TURNS && self.cost < UNHEARD;
+            if (worked || !self.awake.is_empty()) && more {
                 turns += 1;
                 self.clock.read();
                 continue;
             }
-            turns = 0;
+            (turns, self.cost) = (0, 0);
             let busy = worked || !self.awake.is_empty() || !self.ready.is_empty();
             let rest = self.rests.first();
             let rest = rest.map(|until| until.saturating_duration_since(self.clock.now));
