@@ -183,14 +183,12 @@ impl Switch {
         port.counters.kicks += 1;
         // Of queues to receive into nothing is asked: whether there are buffers is looked at when
         // there is a frame.
-        let Some(queue) = port.device_mut().and_then(|one| one.queues.get_mut(usize::from(number)))
-        else {
-            return;
-        };
-        if number.is_multiple_of(2) || queue.awake || queue.ring.is_none() {
+        let Some(device) = port.device_mut().filter(|_| !number.is_multiple_of(2)) else { return };
+        let Some(queue) = device.queues.get_mut(usize::from(number)) else { return };
+        if queue.awake || queue.ring.is_none() {
             return;
         }
-        queue.wake(now, poll);
+        queue.wake(&device.memory, now, poll);
         self.awake.push(Sender { port: index, queue: number });
     }
 }

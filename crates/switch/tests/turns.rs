@@ -1,12 +1,12 @@
 //! What one turn of a port may cost: frames that are more work than they look end it, too.
 
-use crate::common::{ALL, frame};
+use crate::common::{ALL, PATIENCE, frame};
 use ginnel_switch::config::{Config, PortConfig};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::server::Server;
 use ginnel_switch::wire::{HEADER, features};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Entries of each queue: many more than a turn takes of what is used here.
 const SIZE: u16 = 1024;
@@ -150,5 +150,26 @@ fn little_is_moved_before_others_are_heard() {
     while still.used(1) < SIZE {
         still.server.look(Some(Duration::ZERO)).expect("it goes on");
         still.server.turns();
+    }
+}
+
+/// Without an event index the device says by a flag that it looks by itself (virtio 1.2, 2.7.10).
+#[test]
+fn a_queue_that_is_looked_at_need_not_be_kicked() {
+    let mut evil = Options::default();
+    evil.features &= !features::EVENT_IDX;
+    let mut still = Still::new(evil, Options::default().features);
+    let flags = still.evil.queues[1].places()[2];
+    for _ in 0..3 {
+        let until = Instant::now() + PATIENCE;
+        while still.evil.read(flags) == [1, 0] {
+            assert!(Instant::now() < until, "it is always looked at");
+            still.server.look(Some(Duration::ZERO)).expect("it goes on");
+            still.server.turn();
+        }
+        assert!(still.evil.send(1, &frame(ALL, [2; 6], 50, 1)));
+        still.server.look(Some(Duration::ZERO)).expect("it goes on");
+        still.server.turn();
+        assert_eq!(still.evil.read(flags), [1, 0], "a kick of each frame is asked for");
     }
 }

@@ -58,6 +58,13 @@ impl Ring {
         self.ask(memory, self.next.wrapping_sub(1), NO_NOTIFY);
     }
 
+    /// The same once the guest has kicked: it has passed the event index that was asked for.
+    pub fn mute_kicked(&self, memory: &Memory) {
+        if !self.layout.event_idx {
+            self.mute(memory);
+        }
+    }
+
     /// Tells the guest when to kick: at an entry, where that was agreed on, or by flags.
     fn ask(&self, memory: &Memory, entry: u16, flags: u16) {
         let (offset, what) = if self.layout.event_idx {

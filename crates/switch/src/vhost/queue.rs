@@ -147,8 +147,11 @@ impl Queue {
     /// The guest has kicked: it is looked at from now on, for how long before it is to be kicked
     /// again. As Linux decides it (virt/kvm, halt-polling): had it been looked at a little longer,
     /// this would have been seen.
-    pub fn wake(&mut self, now: Instant, poll: Duration) {
+    pub fn wake(&mut self, memory: &Memory, now: Instant, poll: Duration) {
         self.awake = true;
+        if let Some(ring) = &self.ring {
+            ring.mute_kicked(memory);
+        }
         let slept = self.busy.map_or(Duration::MAX, |busy| now.saturating_duration_since(busy));
         self.patience = if slept <= 2 * poll { poll } else { self.patience / 2 };
         self.busy = Some(now);

@@ -160,11 +160,23 @@ impl Hub {
     /// A guest has kicked a queue.
     pub(super) fn kicked(&mut self, index: u32, number: u16) {
         if number == RECEIVES {
+            self.mute_kicked(index);
             self.flush(index);
         } else {
             self.hear_again(index);
         }
         self.tell();
+    }
+
+    /// A machine need not say again that there is room to receive into.
+    fn mute_kicked(&mut self, index: u32) {
+        let device = self.machine(index).and_then(|one| one.seat.device_mut());
+        if let Some(device) = device
+            && let Some(queue) = device.queues.get(usize::from(RECEIVES))
+            && let Some(ring) = &queue.ring
+        {
+            ring.mute_kicked(&device.memory);
+        }
     }
 
     /// A machine's sender is looked at in each turn again, until it has nothing. Whose queue is
@@ -175,7 +187,7 @@ impl Hub {
         let Some(device) = machine.seat.device_mut() else { return };
         let Some(queue) = device.queues.get_mut(usize::from(SENDS)) else { return };
         if queue.ring.is_some() && !queue.awake {
-            queue.wake(now, poll);
+            queue.wake(&device.memory, now, poll);
             self.awake.push(index);
         }
     }
@@ -215,6 +227,7 @@ impl Hub {
                 Err(broken) => break Err(broken),
             }
         };
+        self.cost += cost;
         let interrupt = ring.publish(&memory);
         let ringer = &self.ringer;
         let Some(machine) = self.machines.get_mut(index as usize) else { return (false, true) };
@@ -227,7 +240,6 @@ impl Hub {
             queue.busy = Some(now);
         }
         let done = cost == 0 && queue.is_tired(now);
-        self.cost += cost;
         match result.and_then(|()| Ok(done && !ring.arm(&memory)?)) {
             Ok(sleeps) => {
                 (queue.awake, queue.ring) = (!sleeps, Some(ring));
