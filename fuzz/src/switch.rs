@@ -105,7 +105,8 @@ pub fn offload(bytes: &[u8]) {
     // Of kinds that exist, for one in two.
     if bytes.one_in(2) {
         (header[0], header[1]) = (1, [1, 4, 0x81, 0x84][usize::from(bytes.byte() % 4)]);
-        (header[5], header[7], header[9]) = (header[5] & 3, 0, 0);
+        (header[5], header[7]) = (header[5] & 3, 0);
+        (header[8], header[9]) = (16, 0);
     }
     let version = [0x45, 0x60, 0x4f][usize::from(bytes.byte() % 3)];
     let mut frame = vec![0; 14];

@@ -130,6 +130,10 @@ pub struct Segments {
     pub size: u16,
 }
 
+/// Bytes of TCP's header without options, and where in it the checksum is (RFC 9293, 3.1).
+const TCP: usize = 20;
+const TCP_CHECKSUM: u16 = 16;
+
 const NEEDS_CSUM: u8 = 1;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
@@ -154,8 +158,12 @@ impl Offload {
         let kind = gso & !GSO_ECN;
         if kind != 0 {
             let size = word(sl, sh);
-            // A segment can only be cut where its checksum is known, and not into nothing.
-            if !matches!(kind, GSO_TCPV4 | GSO_TCPV6) || size == 0 || offload.checksum.is_none() {
+            // A segment can only be cut where its checksum is known, and not into nothing. A kernel
+            // of before 2024 believes that it is TCP's (`virtio_net_hdr_to_skb`), and warns later.
+            let checksum = offload
+                .checksum
+                .filter(|sum| sum.offset == TCP_CHECKSUM && usize::from(sum.start) + TCP <= len);
+            if !matches!(kind, GSO_TCPV4 | GSO_TCPV6) || size == 0 || checksum.is_none() {
                 return None;
             }
             let (v6, ecn) = (kind == GSO_TCPV6, gso & GSO_ECN != 0);
@@ -227,6 +235,10 @@ mod tests {
         header = offload.header();
         (header[4], header[5]) = (0, 0);
         assert_eq!(Offload::parse(&header, 60000), None, "segments of no size");
+        assert_eq!(Offload::parse(&offload.header(), 53), None, "segments without a header");
+        header = offload.header();
+        header[8] = 6;
+        assert_eq!(Offload::parse(&header, 60000), None, "segments with the checksum of UDP");
         header = offload.header();
         header[1] = 3;
         assert_eq!(Offload::parse(&header, 60000), None, "a kind that was not offered");

@@ -167,13 +167,16 @@ fn what_a_receiver_did_not_agree_to_is_done_for_it() {
         }
     };
     assert_eq!((&got[..10], &got[12..]), (&header[..10], &large[..]));
-    // Headers that make no sense.
-    for wrong in
-        [[1, 1, 54, 0, 0, 0, 34, 0, 16, 0, 0, 0], [1, 0, 0, 0, 0, 0, 255, 255, 16, 0, 0, 0]]
-    {
+    // Headers that make no sense: segments of nothing, a sum behind the end, segments whose sum is
+    // not TCP's.
+    for wrong in [
+        [1, 1, 54, 0, 0, 0, 34, 0, 16, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0, 255, 255, 16, 0, 0, 0],
+        [1, 1, 54, 0, 0xe8, 3, 34, 0, 6, 0, 0, 0],
+    ] {
         assert!(a.send_with(1, &wrong, &large));
     }
-    lab.until("a", |port| port.dropped.get("bad_offload") == Some(&2));
+    lab.until("a", |port| port.dropped.get("bad_offload") == Some(&3));
 }
 
 #[test]
