@@ -177,6 +177,14 @@ fn what_a_receiver_did_not_agree_to_is_done_for_it() {
         assert!(a.send_with(1, &wrong, &large));
     }
     lab.until("a", |port| port.dropped.get("bad_offload") == Some(&3));
+    // What would have to be cut, and is no TCP; what is too long for one buffer.
+    large[23] = 17;
+    large[5] = 2;
+    assert!(a.send_with(1, &header, &large));
+    lab.until("b", |port| port.missed.get("not_tcp") == Some(&1));
+    assert!(a.send(1, &frame(mac(2), mac(1), 3000, 7)));
+    lab.until("b", |port| port.missed.get("too_long") == Some(&1));
+    quiet(&mut b);
 }
 
 #[test]
@@ -202,10 +210,12 @@ fn a_checksum_is_not_completed_over_an_address() {
 
 #[test]
 fn what_nobody_takes_is_counted() {
-    let lab = Lab::new(THREE);
+    let lab = Lab::new("[port.a]\n[port.b]\n[port.c]\nmac = \"52:54:00:00:00:03\"\n");
     let mut a = lab.guest("a", Options::default());
     assert!(a.send(1, &frame(ALL, mac(1), 50, 1)));
     lab.until("a", |port| port.dropped.get("nobody_there") == Some(&1));
+    assert!(a.send(1, &frame(mac(3), mac(1), 50, 1)));
+    lab.until("c", |port| port.missed.get("receiver_absent") == Some(&1));
     let mut b = lab.guest("b", Options::default());
     talk((&mut a, 1), (&mut b, 2));
     for wrong in [vec![0; 13], vec![]] {

@@ -1,6 +1,6 @@
 //! Tap devices of the host's network as ports.
 
-use crate::common::{Lab, PATIENCE, mac};
+use crate::common::{ALL, Lab, PATIENCE, frame, mac};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
@@ -33,7 +33,10 @@ impl Uplink {
         // A name that no other test has.
         let device = format!("gsw{}x{n}", std::process::id() % 100_000);
         let lab = Lab::new(&Self::ports(&device, rate));
-        let guest = lab.guest("a", Options { size: 1024, ..Options::default() });
+        let mut guest = lab.guest("a", Options { size: 1024, ..Options::default() });
+        // It is down.
+        assert!(guest.send(1, &frame(ALL, mac(1), 50, 1)));
+        lab.until("up", |port| port.missed.get("tap_full") == Some(&1));
         let up = Self { lab, guest, device, network: [198, 18, 77 + n as u8] };
         up.bring_up();
         Some(up)
