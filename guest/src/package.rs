@@ -49,41 +49,58 @@ pub fn of_backports(package: &str) -> Result<PathBuf> {
     let _held = Lock::take(&cache)?;
     if !root.join("complete").exists() {
         let own = cache.join("backports");
-        for folder in ["lists/partial", "archives/partial"] {
-            fs::create_dir_all(own.join(folder))?;
-        }
+        fs::create_dir_all(own.join("lists/partial"))?;
         let release = backports(&own.join("sources.list"))?;
-        let options = [
-            "Dir::Etc::SourceList=sources.list",
-            "Dir::State::Lists=lists",
-            "Dir::Cache::archives=archives",
-        ];
+        let options = ["Dir::Etc::SourceList=sources.list", "Dir::State::Lists=lists"];
         let options = options.map(|option| option.replace('=', &format!("={}/", own.display())));
         let plain = [
             "Dir::Etc::SourceParts=/dev/null",
             "Dir::Cache::pkgcache=",
             "Dir::Cache::srcpkgcache=",
-            "Debug::NoLocking=1",
         ];
         let options: Vec<String> = options.into_iter().chain(plain.map(str::to_owned)).collect();
         call(apt("apt-get", &options).args(["-qq", "update"]))?;
-        let mut fetch = apt("apt-get", &options);
-        fetch.args([
-            "-qq",
-            "--yes",
-            "--download-only",
-            "--no-install-recommends",
-            "-t",
-            &release,
-            "install",
-            package,
-        ]);
-        call(&mut fetch).with_context(|| format!("{package} of {release}"))?;
-        unpack_all(&own.join("archives"), &root)?;
+        fetch(&["-t", &release, package], &own.join("archives"), &root, &options)
+            .with_context(|| format!("{package} of {release}"))?;
         fs::remove_dir_all(&own)?;
         fs::write(root.join("complete"), "")?;
     }
     Ok(root)
+}
+
+/// A package of the release this host runs, with all that it needs and the host does not have: the
+/// folder that it was unpacked into.
+///
+/// # Errors
+/// Where there is none, or no network.
+pub fn with_needs(package: &str) -> Result<PathBuf> {
+    let cache = target_dir().join("guest");
+    fs::create_dir_all(&cache)?;
+    let _held = Lock::take(&cache)?;
+    let root = cache.join(format!("needs-{package}"));
+    if !root.join("complete").exists() {
+        let archives = cache.join("archives");
+        with_lists(&cache, |options| fetch(&[package], &archives, &root, options))?;
+        fs::remove_dir_all(&archives)?;
+        fs::write(root.join("complete"), "")?;
+    }
+    Ok(root)
+}
+
+/// Fetches what `apt-get install` would, and unpacks it into a folder of its own. Takes no root.
+fn fetch(install: &[&str], archives: &Path, root: &Path, options: &[String]) -> Result<()> {
+    for directory in [root, archives] {
+        let _ = fs::remove_dir_all(directory);
+        fs::create_dir_all(directory)?;
+    }
+    fs::create_dir_all(archives.join("partial"))?;
+    let own = [format!("Dir::Cache::archives={}", archives.display())];
+    let own = own.into_iter().chain(["Debug::NoLocking=1".to_owned()]);
+    let options: Vec<String> = options.iter().cloned().chain(own).collect();
+    let mut fetch = apt("apt-get", &options);
+    fetch.args(["-qq", "--yes", "--download-only", "--no-install-recommends", "install"]);
+    call(fetch.args(install))?;
+    unpack_all(archives, root)
 }
 
 /// Writes a list of sources that names the host's mirror of Debian, with the backports: their name.
