@@ -3,10 +3,10 @@
 use crate::common::{Lab, PATIENCE, frame, mac, next, talk};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::{control, trace};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn run(lab: &Lab, arguments: &[&str]) -> Output {
@@ -44,6 +44,35 @@ fn it_says_what_it_does() {
         (output.status.code(), text(&output.stderr)),
         (Some(1), "ginnel-switch: there is no port c\n".into())
     );
+}
+
+#[test]
+fn top_shows_what_goes_on_until_nobody_reads_it() {
+    let lab = Lab::new("[port.a]\n[port.b]\n");
+    let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));
+    talk((&mut a, 1), (&mut b, 2));
+    let mut top = Command::new(env!("CARGO_BIN_EXE_ginnel-switch"));
+    top.args(["top", "--control"]).arg(lab.directory.path().join("control.sock"));
+    let mut top = top.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+    let mut lines = BufReader::new(top.stdout.take().expect("its output")).lines();
+    let sent = loop {
+        // Those that are sent before it has looked the first time are in no rate.
+        a.send(1, &frame(mac(2), mac(1), 50, 1));
+        while b.receive(0).is_some() {}
+        let line = lines.next().expect("it goes on").expect("a line");
+        let row: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        match row.as_slice() {
+            [port, state, sent, _, _, _, _] if port == "a" && state == "up" => {
+                if sent != "0" {
+                    break sent.clone();
+                }
+            }
+            _ => {}
+        }
+    };
+    assert!(sent.parse::<u64>().is_ok(), "{sent}");
+    drop(lines);
+    assert!(!top.wait().expect("it ends").success());
 }
 
 #[test]

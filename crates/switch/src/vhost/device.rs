@@ -344,7 +344,7 @@ impl Device {
             queue.stop(&self.memory, ringer);
             *queue = Queue::default();
         }
-        (self.features, self.enables) = (0, false);
+        (self.features, self.enables, self.status) = (0, false, 0);
         self.renew_memory();
     }
 }
