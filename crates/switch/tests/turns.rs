@@ -1,6 +1,7 @@
 //! What one turn of a port may cost: frames that are more work than they look end it, too.
 
-use crate::common::{ALL, PATIENCE, frame};
+use crate::common::lent::World;
+use crate::common::{ALL, PATIENCE, frame, mac};
 use ginnel_switch::config::{Config, PortConfig};
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::server::Server;
@@ -134,6 +135,19 @@ fn several_queues_are_no_way_to_a_longer_turn() {
     }
     let later = taken(&still);
     assert!(later.iter().all(|&count| count > 128), "each has its turn: {later:?}");
+}
+
+/// A message of another host holds hundreds of short frames, each of which takes its time.
+#[test]
+fn short_frames_of_a_host_are_no_way_to_a_longer_turn() {
+    let mut world = World::new(Options::default());
+    let frame = frame(mac(2), mac(9), 46, 1);
+    let count = (0..6).map(|_| world.others[0].say_often(&frame)).max().expect("messages");
+    let before = world.host().counters.sent_frames;
+    world.server.look(Some(Duration::ZERO)).expect("it goes on");
+    let taken = world.host().counters.sent_frames - before;
+    assert_eq!(taken, count as u64, "frames in one turn");
+    world.until(|world| world.host().counters.sent_frames == before + 6 * count as u64);
 }
 
 /// A queue that sleeps is heard between two looks at others', however many of those there are.
