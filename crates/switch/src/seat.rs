@@ -168,6 +168,11 @@ impl Seat {
             return Heard::Later(LENDING);
         }
         device.lends = true;
+        if self.closer.waiting() > 0 && device.lacks_room(&message) {
+            self.postponed = Some(message);
+            poller.forget(&*connection);
+            return Heard::Later(CLOSING);
+        }
         let (request, need_reply) = (message.head.request, message.head.need_reply);
         match device.handle(message, ringer) {
             Ok(mut done) => {

@@ -61,13 +61,11 @@ fn top_shows_what_goes_on_until_nobody_reads_it() {
         while b.receive(0).is_some() {}
         let line = lines.next().expect("it goes on").expect("a line");
         let row: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        match row.as_slice() {
-            [port, state, sent, _, _, _, _] if port == "a" && state == "up" => {
-                if sent != "0" {
-                    break sent.clone();
-                }
-            }
-            _ => {}
+        if let [port, state, sent, _, _, _, _] = row.as_slice()
+            && (port.as_str(), state.as_str()) == ("a", "up")
+            && sent != "0"
+        {
+            break sent.clone();
         }
     };
     assert!(sent.parse::<u64>().is_ok(), "{sent}");

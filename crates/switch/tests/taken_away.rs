@@ -64,3 +64,24 @@ fn it_is_unmapped_where_that_holds_up_its_port_alone() {
     log(&mut evil, "third-log");
     assert!(is_mapped("behind") && is_mapped("second-log"), "it was unmapped among the frames");
 }
+
+/// As QEMU does with a region that becomes longer: the room for all is that for one of the two.
+#[test]
+fn what_comes_in_its_place_waits_until_there_is_room() {
+    let lab = Lab::new("memory = \"64M\"\n[port.a]\nmemory = \"64M\"\n");
+    let mut a = lab.guest("a", Options::default());
+    let size = 40 << 20;
+    let file = memory("again");
+    rustix::fs::ftruncate(&file, size).expect("long");
+    let region = [0, 1 << 40, size, 1 << 40, 0].map(u64::to_le_bytes).concat();
+    for _ in 0..50 {
+        a.tell(Request::AddMemReg, &region, &[&file]).expect("told");
+        a.tell(Request::RemMemReg, &region, &[]).expect("told");
+    }
+    a.number(Request::GetFeatures, &[]).expect("heard");
+    assert_eq!(lab.port("a").trouble, None);
+    // More than that is refused all the same.
+    let region = [0, 1 << 40, 64 << 20, 1 << 40, 0].map(u64::to_le_bytes).concat();
+    a.tell(Request::AddMemReg, &region, &[&file]).expect("told");
+    lab.until("a", |port| port.trouble.as_ref().is_some_and(|why| why.contains("more")));
+}

@@ -42,6 +42,12 @@ impl Room {
         self.limit
     }
 
+    /// How many bytes are left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
     /// Takes so many. `None` where so many are not left.
     #[must_use]
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Taken> {
@@ -65,7 +71,7 @@ mod tests {
     fn no_more_than_there_is() {
         let room = Room::new(10);
         let six = room.take(6).expect("room");
-        assert!(room.take(5).is_none() && room.take(u64::MAX).is_none());
+        assert!(room.take(5).is_none() && room.take(u64::MAX).is_none() && room.left() == 4);
         let _four = room.take(4).expect("room");
         drop(six);
         assert!(room.take(7).is_none() && room.take(6).is_some());

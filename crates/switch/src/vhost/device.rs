@@ -92,6 +92,24 @@ impl Device {
         ends && Arc::strong_count(&self.loans) > 1
     }
 
+    /// Does this message bring more memory than there is room for now? Of what was taken away
+    /// before, some may still be mapped.
+    #[must_use]
+    pub fn lacks_room(&self, message: &Incoming) -> bool {
+        let payload = &message.payload;
+        let sizes = |regions: Vec<RegionAt>| {
+            regions.iter().fold(0u64, |sum, one| sum.saturating_add(one.size))
+        };
+        let brings = match message.head.request {
+            Request::SetMemTable => RegionAt::table(payload).map(sizes),
+            Request::AddMemReg => RegionAt::single(payload).map(|one| one.size),
+            Request::SetLogBase => Fields::new(payload).u64(),
+            _ => return false,
+        };
+        // What is no message is said when it is handled.
+        brings.is_ok_and(|bytes| bytes > self.limits.room.left())
+    }
+
     /// Virtio features that were agreed on ([`features`]).
     #[must_use]
     pub fn features(&self) -> u64 {
