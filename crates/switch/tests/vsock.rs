@@ -14,7 +14,7 @@ use ginnel_switch::vsock::Hub;
 use ginnel_switch::vsock::packet::{Address, HOST, Header, Op};
 pub use guest::{Guest, connect, connect_from};
 use guest::{THREE, WINDOW, bytes, pair};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -213,6 +213,32 @@ fn who_takes_nothing_is_heard_and_no_more_is_kept_for_it() {
     assert!(hub.machines[0].queue.len() <= 1024, "{}", hub.machines[0].queue.len());
     assert!(hub.machines[0].replies.len() <= 1024, "{}", hub.machines[0].replies.len());
     drop((a, b));
+}
+
+/// A program that leaves what it was sent has the last of its connection taken along.
+#[test]
+fn what_waits_for_a_program_goes_with_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (hub, end) = hub(place.path());
+    let listener = UnixListener::bind(place.path().join("a.vsock.host_52")).expect("bound");
+    let mut a = Guest::at(place.path(), "a", 3);
+    for port in 1000..1010 {
+        a.say(port, (HOST, 52), Op::Request);
+        a.hears((HOST, 52), port, Op::Response);
+        let (program, _) = listener.accept().expect("connected");
+        a.send(a.header(port, (HOST, 52), Op::Rw), &bytes(WINDOW as usize, 1));
+        // It goes before its machine ends the connection, or after that.
+        let before = port % 2 == 0;
+        if !before {
+            a.say(port, (HOST, 52), Op::Rst);
+        }
+        while a.take(Duration::from_millis(20)).is_some() {}
+        drop(program);
+        if before {
+            a.hears((HOST, 52), port, Op::Rst);
+        }
+    }
+    assert!(end(hub).is_idle(), "connections are kept of which both ends are gone");
 }
 
 /// A hub of two machines in a thread of its own, and how that is ended.
