@@ -281,24 +281,29 @@ impl Hold {
             .map_err(system("lock an endpoint's byte"))
     }
 
-    /// Waits for the lock of the whole file, for `patience` milliseconds at most. `None`: the
-    /// segment was removed.
+    /// Waits for the lock of the whole file, for `patience` milliseconds at most, of which those
+    /// count in which this process runs: whoever stops a job stops those that wait with whom they
+    /// wait for. `None`: the segment was removed.
     pub fn guard(&self, patience: u64) -> Result<Option<Guard>, Error> {
         let fd = self.neighbour.lives()?;
-        let began = sys::monotonic_ns();
+        let (began, mut naps) = (sys::monotonic_ns(), 0);
         while let Err(errno) = sys::flock(fd.0, libc::LOCK_EX | libc::LOCK_NB) {
             if errno != libc::EWOULDBLOCK {
                 return Err(Error::System("lock the segment", errno));
             }
-            let waited = sys::monotonic_ns() - began;
-            if waited > patience * 1_000_000 {
+            if naps > patience {
                 return Err(Error::System(
                     "wait for another process that makes or frees endpoints",
                     libc::ETIMEDOUT,
                 ));
             }
             // Ranks make and free windows at one moment, and have the lock for microseconds.
-            if waited < BRIEF { sys::yield_now() } else { sys::sleep_ms(1) }
+            if naps == 0 && sys::monotonic_ns() - began < BRIEF {
+                sys::yield_now();
+            } else {
+                sys::sleep_ms(1);
+                naps += 1;
+            }
         }
         let guard = Guard(fd);
         let named = sys::fstat(guard.0.0).is_ok_and(|stat| stat.st_nlink > 0);

@@ -1,6 +1,7 @@
 //! What a segment goes through: other names for its file, other users of its pages, processes that
 //! fork, and such as are killed anywhere.
 
+mod stopped;
 mod threads;
 
 use super::*;
