@@ -129,11 +129,16 @@ impl Endpoint {
     /// Puts what had no room before.
     pub(super) fn tell_again(&mut self) {
         for to in 0..self.out.len() as u32 {
-            if self.out[to as usize].outbox.is_empty() {
+            let out = &self.out[to as usize];
+            if out.outbox.is_empty() {
                 continue;
             }
-            if self.out[to as usize].writer.is_none() && self.connect(to) == Err(Error::Gone) {
-                self.out[to as usize].gone = true;
+            if out.writer.is_none()
+                && !out.gone
+                && !matches!(self.connect(to), Ok(()) | Err(Error::Gone))
+            {
+                // There is no room for a ring so far: what waits for it is not lost.
+                continue;
             }
             let (node, out) = (&self.node, &mut self.out[to as usize]);
             while let Some((frame, payload)) = out.outbox.pop_front() {

@@ -4,6 +4,8 @@ use super::*;
 use crate::matching::{Buffers, Posted, Token};
 use crate::memory::{Region, op};
 
+mod edges;
+
 const SMALL: Tuning = Tuning { ring: 8192, eager: 1000, piece: 700 };
 
 struct Place(tempfile::TempDir);

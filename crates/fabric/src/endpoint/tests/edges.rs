@@ -1,0 +1,37 @@
+//! What few programs do: memory that runs out at the wrong moment, senders that the owner never
+//! named, writes that begin outside a region, receives that are taken back while they are filled.
+
+use super::*;
+use crate::shared::Pool;
+
+/// Takes what is left of the segment.
+fn fill(place: &Place) -> Pool {
+    let config = Config { size: 16 << 20, ..Config::default() };
+    let pool = Pool::open(&place.0.path().join("mpi"), &config, 0).expect("a pool");
+    for len in [1 << 20, 64 << 10, 4096, 1] {
+        while pool.allocate(len).is_ok() {}
+    }
+    pool
+}
+
+#[test]
+fn an_answer_waits_until_there_is_room_for_a_way_back() {
+    let place = Place::new();
+    let (mut a, mut b) = (place.endpoint(), place.endpoint());
+    let (memory, to) = (Memory::default(), a.peer(b.id()));
+    let (sent, mut got) = (bytes(50_000, 1), vec![0; 50_000]);
+    // SAFETY: both outlive the exchange below.
+    unsafe {
+        b.receive(true, posted(&mut got, 5, 2));
+        a.send(to, message(Some(5), &sent, 1)).expect("room");
+    }
+    let pool = fill(&place);
+    for _ in 0..10 {
+        b.progress(&memory);
+    }
+    assert!(!b.is_quiet(), "what asks for the message has no way");
+    pool.close();
+    let events = until(&mut [(&mut a, &memory, 1), (&mut b, &memory, 1)]);
+    assert_eq!((events[0][0].failure, events[1][0].failure), (None, None));
+    assert!(got == sent);
+}
