@@ -12,7 +12,7 @@
 //! | `Take` | sender's request | receiver's request | bytes that are wanted | |
 //! | `Piece` | request of whoever takes it | offset | | bytes |
 //! | `Done` | request | 0, or an `errno` | | |
-//! | `Write` | key | address | writer's request, to acknowledge | data if flagged, then bytes |
+//! | `Write` | key | address | writer's request, to acknowledge | data and bytes before these, each if flagged, then bytes |
 //! | `Read` | key | address | reader's request | how many bytes |
 //! | `Apply` | key | address | caller's request | operation, operands |
 //! | `Active` | its seal, or 0 | | | all of the message |
@@ -70,6 +70,8 @@ pub mod flag {
     pub const LAST: u8 = 4;
     /// The caller of an operation wants what was there before.
     pub const FETCH: u8 = 8;
+    /// Other frames of the same write came before this one, with so many bytes.
+    pub const BEFORE: u8 = 16;
 }
 
 /// The words of a frame that is to be put, or was got.

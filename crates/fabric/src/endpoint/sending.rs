@@ -6,6 +6,7 @@ use crate::Error;
 use crate::frame::{Frame, Kind, WORDS, flag};
 use crate::matching::{Buffers, Token};
 use crate::operation::{Event, EventKind, Message, Request, Sent};
+use smallvec::SmallVec;
 
 impl Endpoint {
     /// The longest message, write or operand that goes at once.
@@ -229,16 +230,14 @@ impl Endpoint {
                 loop {
                     let len = (end - *at).min(eager);
                     let last = *at + len == end;
-                    let prefix = data.filter(|_| last).map(u64::to_le_bytes);
-                    let flags =
-                        if last { flag::LAST } else { 0 } | prefix.map_or(0, |_| flag::DATA);
+                    let (flags, prefix) =
+                        if last { of_last(*data, *at) } else { Default::default() };
                     let frame = Frame {
                         kind: Kind::Write,
                         flags,
                         words: [*key, address.wrapping_add(*at as u64), number],
                     };
-                    let prefix = prefix.as_ref().map_or(&[][..], |bytes| &bytes[..]);
-                    if out.put(node, &frame, prefix, buffers, *at, len) != Ok(true) {
+                    if out.put(node, &frame, &prefix, buffers, *at, len) != Ok(true) {
                         return false;
                     }
                     *at += len;
@@ -259,4 +258,18 @@ impl Endpoint {
         }
         true
     }
+}
+
+/// The flags of a write's last frame, and what stands before its bytes. Its receiver knows one frame
+/// at a time, and says at the last one whether all of them were right.
+fn of_last(data: Option<u64>, before: usize) -> (u8, SmallVec<[u8; 16]>) {
+    let (mut flags, mut prefix) = (flag::LAST, SmallVec::new());
+    let before = (before > 0).then_some(before as u64);
+    for (flag, word) in [(flag::DATA, data), (flag::BEFORE, before)] {
+        if let Some(word) = word {
+            flags |= flag;
+            prefix.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    (flags, prefix)
 }

@@ -21,14 +21,22 @@ impl Endpoint {
         let incoming = &self.incoming[at];
         let (back, reader) = (incoming.back, &incoming.reader);
         let [key, address, number] = got.frame.words;
-        let data = if got.frame.flags & flag::DATA == 0 {
-            None
-        } else {
-            Some(reader.number(got, 0).ok_or(Corrupt)?)
+        let mut skip = 0;
+        let mut told = |flag| {
+            if got.frame.flags & flag == 0 {
+                return Ok(None);
+            }
+            let word = reader.number(got, skip).ok_or(Corrupt)?;
+            skip += 8;
+            Ok(Some(word))
         };
-        let skip = data.map_or(0, |_| 8);
+        let (data, before) = (told(flag::DATA)?, told(flag::BEFORE)?.unwrap_or(0));
         let len = got.len - skip;
-        let target = memory.find(key, address, len as u64, true, false);
+        // The last frame of a write is right where all of it was.
+        let all = before.saturating_add(len as u64);
+        let target = memory
+            .find(key, address.wrapping_sub(before), all, true, false)
+            .map(|start| start.wrapping_add(before as usize));
         if let Some(target) = target {
             copy_to(reader, got, skip, &Buffers::one(target, len), 0, len);
         }
@@ -36,7 +44,7 @@ impl Endpoint {
         if got.frame.flags & flag::LAST != 0 {
             if let (Some(data), true) = (data, target.is_some()) {
                 let event = Event::new(EventKind::Written, 0, true);
-                self.tell_owner(Event { data: Some(data), len, from, ..event });
+                self.tell_owner(Event { data: Some(data), len: all as usize, from, ..event });
             }
             self.tell(
                 back,

@@ -35,3 +35,35 @@ fn an_answer_waits_until_there_is_room_for_a_way_back() {
     assert_eq!((events[0][0].failure, events[1][0].failure), (None, None));
     assert!(got == sent);
 }
+
+#[test]
+fn a_write_that_begins_before_its_region_is_refused() {
+    let place = Place::new();
+    let (mut a, mut b) = (place.endpoint(), place.endpoint());
+    let (mut memory, own, to) = (Memory::default(), Memory::default(), a.peer(b.id()));
+    let mut region = vec![0u8; 30_000];
+    let (base, origin) = (region.as_mut_ptr(), 1 << 20);
+    // SAFETY: `region` outlives `memory`.
+    assert!(unsafe {
+        memory.insert(9, Region { base, len: 30_000, origin, readable: true, writable: true })
+    });
+    let sent = bytes(2500, 3);
+    for (address, failure, told) in [
+        (origin - 2000, Some(Failure::Refused), 0),
+        (origin - 1, Some(Failure::Refused), 0),
+        (1999, Some(Failure::Refused), 0),
+        (u64::MAX - 2000, Some(Failure::Refused), 0),
+        (origin + 27_501, Some(Failure::Refused), 0),
+        (origin + 27_500, None, 1),
+    ] {
+        let written = Message { data: Some(5), ..message(None, &sent, 1) };
+        // SAFETY: `sent` outlives what is done with it.
+        unsafe { a.write(to, 9, address, written) }.expect("room");
+        let events = until(&mut [(&mut a, &own, 1), (&mut b, &memory, told)]);
+        assert_eq!(events[0][0].failure, failure, "at {address:#x}");
+        assert_eq!(events[1].len(), told, "at {address:#x}");
+        assert!(told == 0 || (events[1][0].data, events[1][0].len) == (Some(5), 2500));
+        assert!(region[..500].iter().all(|byte| *byte == 0), "at {address:#x}");
+    }
+    assert!(region[27_500..] == sent);
+}
