@@ -140,6 +140,14 @@ pub struct Early {
     pub claimed: Option<Token>,
 }
 
+impl Early {
+    /// Bytes that it takes while it is kept.
+    #[must_use]
+    pub fn burden(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.len()) + size_of::<Self>()
+    }
+}
+
 /// A receive of several messages.
 struct Several {
     outstanding: usize,

@@ -30,13 +30,11 @@ pub(super) struct Incoming {
     pub back: u32,
     /// It wrote what makes no sense: nothing more is taken from it.
     broken: bool,
-    /// Bytes of messages that were kept, if it is a stranger.
-    kept: usize,
 }
 
 impl Incoming {
     pub fn new(reader: Reader, back: u32) -> Self {
-        Self { reader, back, broken: false, kept: 0 }
+        Self { reader, back, broken: false }
     }
 }
 
@@ -85,9 +83,8 @@ impl Endpoint {
     /// Does a stranger ask for more than it is given?
     #[inline]
     fn is_burdened(&self, at: usize) -> bool {
-        let incoming = &self.incoming[at];
-        let out = &self.out[incoming.back as usize];
-        !out.known && (incoming.kept > STRANGER_BYTES || out.outbox.len() > STRANGER_ANSWERS)
+        let out = &self.out[self.incoming[at].back as usize];
+        !out.known && (out.kept > STRANGER_BYTES || out.outbox.len() > STRANGER_ANSWERS)
     }
 
     /// A peer wrote what makes no sense: nothing more is taken from it, and what waits for it
@@ -117,7 +114,7 @@ impl Endpoint {
 
     #[inline]
     fn on_message(&mut self, at: usize, got: &Got) {
-        let incoming = &mut self.incoming[at];
+        let incoming = &self.incoming[at];
         let (from, back) = (incoming.reader.writer(), incoming.back);
         let [tag, data, request] = got.frame.words;
         let tagged = got.frame.kind.is_tagged();
@@ -137,7 +134,6 @@ impl Endpoint {
         let mut body = vec![0u8; got.len].into_boxed_slice();
         // SAFETY: the box has as many bytes.
         unsafe { incoming.reader.copy_out(got, 0, body.as_mut_ptr(), got.len) };
-        incoming.kept += got.len + size_of::<Early>();
         let early = Early {
             from,
             tag,
@@ -148,18 +144,23 @@ impl Endpoint {
             acknowledge,
             claimed: None,
         };
+        self.keep(tagged, back, early);
+    }
+
+    /// A message came that nobody waits for.
+    fn keep(&mut self, tagged: bool, back: u32, early: Early) {
+        self.out[back as usize].kept += early.burden();
         self.matching.keep(tagged, early);
     }
 
     fn on_offer(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
-        let incoming = &mut self.incoming[at];
-        let from = incoming.reader.writer();
+        let incoming = &self.incoming[at];
+        let (from, back) = (incoming.reader.writer(), incoming.back);
         let len = incoming
             .reader
             .number(got, 0)
             .and_then(|len| usize::try_from(len).ok())
             .ok_or(Corrupt)?;
-        incoming.kept += size_of::<Early>();
         let [tag, data, request] = got.frame.words;
         let tagged = got.frame.kind.is_tagged();
         let data = (got.frame.flags & flag::DATA != 0).then_some(data);
@@ -167,7 +168,7 @@ impl Endpoint {
         let early = Early { from, tag, data, len, body: None, request, acknowledge, claimed: None };
         match self.matching.place(tagged, from, tag, len) {
             Some(place) => self.take_offer(tagged, place, &early),
-            None => self.matching.keep(tagged, early),
+            None => self.keep(tagged, back, early),
         }
         Ok(())
     }

@@ -21,11 +21,13 @@ pub(super) struct Outgoing {
     pub gone: bool,
     /// The owner has named it: it is no stranger.
     pub known: bool,
+    /// Bytes of its messages that are kept, as nobody waited for them.
+    pub kept: usize,
 }
 
 impl Outgoing {
     pub fn new(id: EndpointId) -> Self {
-        Self { id, writer: None, outbox: VecDeque::new(), gone: false, known: false }
+        Self { id, writer: None, outbox: VecDeque::new(), gone: false, known: false, kept: 0 }
     }
 
     /// Puts a frame whose payload is these buffers' `len` bytes from `from` on. Refused where this

@@ -43,8 +43,17 @@ impl Endpoint {
         }
     }
 
+    /// A message that came early is not kept any longer: the way to its sender.
+    fn take_out(&mut self, early: &Early) -> u32 {
+        let back = self.peer_of(early.from);
+        let kept = &mut self.out[back as usize].kept;
+        *kept = kept.saturating_sub(early.burden());
+        back
+    }
+
     /// A message that came early has its place now.
     fn put_early(&mut self, tagged: bool, place: Place, early: Early) {
+        let back = self.take_out(&early);
         let Some(body) = &early.body else {
             return self.take_offer(tagged, place, &early);
         };
@@ -56,7 +65,6 @@ impl Endpoint {
             at += len;
         }
         let acknowledge = early.acknowledge.then_some(early.request);
-        let back = self.peer_of(early.from);
         self.received(
             tagged,
             &place,
@@ -153,7 +161,7 @@ impl Endpoint {
     }
 
     fn discard(&mut self, early: &Early) {
-        let back = self.peer_of(early.from);
+        let back = self.take_out(early);
         if early.body.is_none() {
             self.tell(back, Frame::new(Kind::Take, [early.request, 0, 0]), &[]);
         }

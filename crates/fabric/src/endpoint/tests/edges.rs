@@ -37,6 +37,36 @@ fn an_answer_waits_until_there_is_room_for_a_way_back() {
 }
 
 #[test]
+fn a_stranger_may_send_for_ever_what_is_taken() {
+    let place = Place::new();
+    let (mut a, mut b) = (place.endpoint(), place.endpoint());
+    let (memory, to) = (Memory::default(), a.peer(b.id()));
+    let sent = bytes(1000, 1);
+    for round in 0..3000 {
+        let mut got = vec![0; 1000];
+        // SAFETY: `sent` stays, and is copied at once.
+        unsafe { a.send(to, Message { report: false, ..message(None, &sent, 0) }) }.expect("room");
+        b.progress(&memory);
+        if round % 3 == 0 {
+            b.peek(false, &posted(&mut got, 0, 1), false, true);
+        } else {
+            // SAFETY: `got` outlives the exchange below.
+            unsafe { b.receive(false, posted(&mut got, 0, 1)) };
+        }
+        let event = b.event().expect("it has come");
+        assert_eq!((event.len, event.failure), (1000, None), "message {round}");
+    }
+    // Those that nobody takes are more than are kept.
+    let more = (0..3000).take_while(|_| {
+        // SAFETY: as above.
+        let sent = unsafe { a.send(to, Message { report: false, ..message(None, &sent, 0) }) };
+        b.progress(&memory);
+        sent.is_ok()
+    });
+    assert!((900..1200).contains(&more.count()));
+}
+
+#[test]
 fn a_write_that_begins_before_its_region_is_refused() {
     let place = Place::new();
     let (mut a, mut b) = (place.endpoint(), place.endpoint());
