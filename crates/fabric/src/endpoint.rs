@@ -270,12 +270,14 @@ impl Endpoint {
                 self.tell_owner(Event { failure: Some(failure), ..event });
             }
             Some(Request::Receiving(receiving)) => {
-                let last =
-                    receiving.place.several.is_some_and(|number| self.matching.ended(number));
                 let event =
                     Event::new(EventKind::Receive(receiving.tagged), receiving.place.token, true);
                 let (tag, from, len) = (receiving.tag, receiving.from, receiving.got);
-                self.tell_owner(Event { failure: Some(failure), tag, from, len, last, ..event });
+                let event = Event { failure: Some(failure), tag, from, len, ..event };
+                match receiving.place.several {
+                    None => self.tell_owner(event),
+                    Some(number) => self.received_one_of_several(number, event),
+                }
             }
             Some(Request::Giving { .. }) | None => {}
         }

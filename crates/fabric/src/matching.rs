@@ -149,9 +149,23 @@ impl Early {
 }
 
 /// A receive of several messages.
+#[derive(Default)]
 struct Several {
     outstanding: usize,
     exhausted: bool,
+    /// It was taken back while messages were arriving in its memory.
+    cancelled: Option<Posted>,
+}
+
+/// What becomes of a receive of several with the end of one of its messages.
+#[derive(Debug)]
+pub enum After {
+    /// More may come.
+    More,
+    /// No more come, and the buffer is the caller's again.
+    Last,
+    /// The same, and the caller had taken it back.
+    Cancelled(Posted),
 }
 
 /// A receive, and where it takes several messages, its number there and how many bytes are used.
@@ -213,16 +227,15 @@ impl Matching {
         Some(place)
     }
 
-    /// A message of a receive of several is there. True: no more come, and the buffer is the
-    /// caller's again.
-    pub fn ended(&mut self, number: u64) -> bool {
-        let Some(several) = self.several.get_mut(number) else { return false };
+    /// A message of a receive of several is there.
+    pub fn ended(&mut self, number: u64) -> After {
+        let Some(several) = self.several.get_mut(number) else { return After::More };
         several.outstanding -= 1;
-        let last = several.exhausted && several.outstanding == 0;
-        if last {
-            self.several.remove(number);
+        if !several.exhausted || several.outstanding > 0 {
+            return After::More;
         }
-        last
+        let cancelled = self.several.remove(number).and_then(|several| several.cancelled);
+        cancelled.map_or(After::Last, After::Cancelled)
     }
 
     /// A message came that nobody waits for.
@@ -256,27 +269,28 @@ impl Matching {
 
     /// Posts a receive.
     pub fn post(&mut self, tagged: bool, posted: Posted) {
-        let state = posted
-            .several
-            .map(|_| (self.several.insert(Several { outstanding: 0, exhausted: false }), 0));
+        let state = posted.several.map(|_| (self.several.insert(Several::default()), 0));
         self.posted[usize::from(tagged)].push_back((posted, state));
     }
 
-    /// Takes a posted receive back: (tagged, receive). One of several whose messages are still
-    /// arriving stays.
-    pub fn cancel(&mut self, token: Token) -> Option<(bool, Posted)> {
+    /// Takes a posted receive back: whether it has a tag, and the receive. `None` for that: one of
+    /// several whose messages are arriving in its memory, [which ends](After::Cancelled) with them.
+    pub fn cancel(&mut self, token: Token) -> Option<(bool, Option<Posted>)> {
         for tagged in [true, false] {
             let list = &mut self.posted[usize::from(tagged)];
-            if let Some(at) = list.iter().position(|(posted, _)| posted.token == token) {
-                let (posted, state) = list.remove(at)?;
-                if let Some((number, _)) = state {
-                    match self.several.get_mut(number) {
-                        Some(several) if several.outstanding > 0 => several.exhausted = true,
-                        _ => _ = self.several.remove(number),
-                    }
-                }
-                return Some((tagged, posted));
+            let Some(at) = list.iter().position(|(posted, _)| posted.token == token) else {
+                continue;
+            };
+            let (posted, state) = list.remove(at)?;
+            let Some((number, _)) = state else { return Some((tagged, Some(posted))) };
+            if let Some(several) = self.several.get_mut(number)
+                && several.outstanding > 0
+            {
+                (several.exhausted, several.cancelled) = (true, Some(posted));
+                return Some((tagged, None));
             }
+            self.several.remove(number);
+            return Some((tagged, Some(posted)));
         }
         None
     }
@@ -356,8 +370,8 @@ mod tests {
         );
         assert!(place(1).is_none(), "less than 30 bytes are left");
         let number = first.several.expect("one of several");
-        assert!(!matching.ended(number), "the other is on its way");
-        assert!(matching.ended(number));
+        assert!(matches!(matching.ended(number), After::More), "the other is on its way");
+        assert!(matches!(matching.ended(number), After::Last));
     }
 
     #[test]

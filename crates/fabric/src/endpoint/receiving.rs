@@ -4,7 +4,7 @@ use super::Endpoint;
 use crate::Error;
 use crate::frame::{Frame, Kind};
 use crate::layout::EndpointId;
-use crate::matching::{Buffers, Early, Place, Posted, Token};
+use crate::matching::{After, Buffers, Early, Place, Posted, Token};
 use crate::operation::{Event, EventKind, Failure};
 
 impl Endpoint {
@@ -87,13 +87,37 @@ impl Endpoint {
     ) {
         let room = place.buffers.len();
         let failure = (len > room).then(|| Failure::Truncated(len - room));
-        let last = place.several.is_some_and(|number| self.matching.ended(number));
         let at = place.buffers.start() as usize;
         let event = Event::new(EventKind::Receive(tagged), place.token, place.report);
-        self.tell_owner(Event { len: len.min(room), at, data, tag, from, failure, last, ..event });
+        let event = Event { len: len.min(room), at, data, tag, from, failure, ..event };
+        match place.several {
+            None => self.tell_owner(event),
+            Some(number) => self.received_one_of_several(number, event),
+        }
         if let Some((back, request)) = acknowledge {
             self.tell(back, Frame::new(Kind::Done, [request, 0, 0]), &[]);
         }
+    }
+
+    /// A message of a receive of several has ended so.
+    #[cold]
+    pub(super) fn received_one_of_several(&mut self, number: u64, event: Event) {
+        match self.matching.ended(number) {
+            After::More => self.tell_owner(event),
+            After::Last => self.tell_owner(Event { last: true, ..event }),
+            After::Cancelled(posted) => {
+                let kind = event.kind;
+                self.tell_owner(event);
+                self.cancelled(kind, &posted);
+            }
+        }
+    }
+
+    /// A receive has ended by being taken back.
+    fn cancelled(&mut self, kind: EventKind, posted: &Posted) {
+        let event = Event::new(kind, posted.token, true);
+        let (failure, last) = (Some(Failure::Cancelled), posted.several.is_some());
+        self.tell_owner(Event { failure, last, tag: posted.tag, ..event });
     }
 
     /// Looks for a message that has come, without taking it. Its end tells of it, or that there is
@@ -170,11 +194,13 @@ impl Endpoint {
         }
     }
 
-    /// Takes a posted receive back. False: it is not there any more.
+    /// Takes a posted receive back. False: it is not there any more. It ends at once, or with the
+    /// messages that are arriving in its memory.
     pub fn cancel(&mut self, token: Token) -> bool {
         let Some((tagged, posted)) = self.matching.cancel(token) else { return false };
-        let event = Event::new(EventKind::Receive(tagged), token, true);
-        self.tell_owner(Event { failure: Some(Failure::Cancelled), tag: posted.tag, ..event });
+        if let Some(posted) = posted {
+            self.cancelled(EventKind::Receive(tagged), &posted);
+        }
         true
     }
 }

@@ -36,6 +36,7 @@ fn an_answer_waits_until_there_is_room_for_a_way_back() {
     assert!(got == sent);
 }
 
+/// Nothing that has been received burdens its receiver any more.
 #[test]
 fn a_stranger_may_send_for_ever_what_is_taken() {
     let place = Place::new();
@@ -66,6 +67,7 @@ fn a_stranger_may_send_for_ever_what_is_taken() {
     assert!((900..1200).contains(&more.count()));
 }
 
+/// In pieces of 1000 bytes, of which the last one lies in the region.
 #[test]
 fn a_write_that_begins_before_its_region_is_refused() {
     let place = Place::new();
@@ -96,4 +98,35 @@ fn a_write_that_begins_before_its_region_is_refused() {
         assert!(region[..500].iter().all(|byte| *byte == 0), "at {address:#x}");
     }
     assert!(region[27_500..] == sent);
+}
+
+/// Its memory is the caller's with the word that it was taken back.
+#[test]
+fn a_receive_of_several_is_taken_back_when_what_arrives_has_arrived() {
+    let place = Place::new();
+    let (mut a, mut b) = (place.endpoint(), place.endpoint());
+    let (memory, to) = (Memory::default(), a.peer(b.id()));
+    let (sent, mut all) = (bytes(40_000, 1), vec![0; 100_000]);
+    // SAFETY: both outlive what is done with them.
+    unsafe {
+        b.receive(false, Posted { several: Some(100), ..posted(&mut all, 0, 20) });
+        a.send(to, message(None, &sent, 1)).expect("room");
+    }
+    // Offered, asked for, and as much of it there as the ring has room for.
+    b.progress(&memory);
+    a.progress(&memory);
+    assert!(b.cancel(20) && !b.cancel(20));
+    assert!(b.event().is_none(), "it is still written to");
+    let events = until(&mut [(&mut a, &memory, 1), (&mut b, &memory, 2)]).remove(1);
+    assert_eq!((events[0].len, events[0].failure, events[0].last), (40_000, None, false));
+    assert_eq!(
+        (events[1].token, events[1].failure, events[1].last),
+        (20, Some(Failure::Cancelled), true)
+    );
+    assert!(all[..40_000] == sent);
+    // SAFETY: as above.
+    unsafe { b.receive(false, Posted { several: Some(100), ..posted(&mut all, 0, 21) }) };
+    assert!(b.cancel(21));
+    let event = b.event().expect("nothing is arriving");
+    assert_eq!((event.failure, event.last), (Some(Failure::Cancelled), true));
 }
