@@ -75,10 +75,10 @@ unsafe fn put(
     let object = unsafe { object(ep) };
     let mut held = object.shared.lock.lock();
     let done = held.way(object.at, to).and_then(|(bound, peer)| {
-        let inject = flags.is_some_and(|flags| flags & u64::from(b::FI_INJECT) != 0);
         // A call of an injecting function is never told of.
-        let quiet = flags == Some(u64::from(b::FI_INJECT));
+        let quiet = flags == INJECT;
         let flags = flags.filter(|_| !quiet).unwrap_or(bound.transmit.flags);
+        let inject = quiet || flags & u64::from(b::FI_INJECT) != 0;
         if inject && buffers.len() > bound.endpoint.eager() {
             return Err(error(b::FI_EMSGSIZE));
         }

@@ -70,7 +70,16 @@ impl Call {
     const QUIET: Self = Self { flags: None, quiet: true, token: 0 };
 
     fn reports(self, bound: &Bound) -> bool {
-        !self.quiet && bound.transmit.tells(self.flags.unwrap_or(bound.transmit.flags))
+        !self.quiet && bound.transmit.tells(self.flags(bound))
+    }
+
+    /// Is its memory the caller's when it returns?
+    fn injects(self, bound: &Bound) -> bool {
+        self.quiet || self.flags(bound) & u64::from(b::FI_INJECT) != 0
+    }
+
+    fn flags(self, bound: &Bound) -> u64 {
+        self.flags.unwrap_or(bound.transmit.flags)
     }
 }
 
@@ -107,19 +116,11 @@ unsafe fn put(
     call: Call,
 ) -> Size {
     let begin = |bound: &mut Bound, peer| {
-        let inject =
-            call.quiet || call.flags.is_some_and(|flags| flags & u64::from(b::FI_INJECT) != 0);
-        if inject && buffers.len() > bound.endpoint.eager() {
+        if call.injects(bound) && buffers.len() > bound.endpoint.eager() {
             return Err(error(b::FI_EMSGSIZE));
         }
-        let message = Message {
-            tag: None,
-            data,
-            buffers,
-            token: call.token,
-            report: call.reports(bound),
-            delivered: true,
-        };
+        let (token, report) = (call.token, call.reports(bound));
+        let message = Message { tag: None, data, buffers, token, report, delivered: true };
         // SAFETY: the caller's promise.
         unsafe { bound.endpoint.write(peer, key, address, message) }.map_err(number_of)
     };

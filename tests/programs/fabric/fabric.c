@@ -257,6 +257,13 @@ static void second(void)
 		MUST(fi_inject(ep, mine, 250, other));
 	}
 	IS(fi_inject(ep, mine, 100000, other), -FI_EMSGSIZE);
+	/* The same by what the endpoint was told. */
+	uint64_t flags = FI_TRANSMIT | FI_INJECT;
+	MUST(fi_control(&ep->fid, FI_SETOPSFLAG, &flags));
+	IS(fi_send(ep, mine, sizeof(mine), NULL, other, NULL), -FI_EMSGSIZE);
+	IS(fi_write(ep, mine, sizeof(mine), NULL, other, their_base, their_key, NULL), -FI_EMSGSIZE);
+	flags = FI_TRANSMIT;
+	MUST(fi_control(&ep->fid, FI_SETOPSFLAG, &flags));
 	/* All that was begun has ended: there is no completion of it, but a count. */
 	MUST(fi_cntr_wait(sent, 10, 20000));
 
