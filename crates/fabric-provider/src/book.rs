@@ -6,6 +6,7 @@ use crate::objects::Shared;
 use crate::state::{Book, keep};
 use crate::{ADDR_UNSPEC, Table, b, error, no_bind, no_control, operations, refuse};
 use ginnel_fabric::EndpointId;
+use std::collections::hash_map::Entry;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -137,7 +138,7 @@ unsafe extern "C" fn insert(
         let address = known.map_or(ADDR_UNSPEC, |(_, id)| {
             let address = book.names.len() as u64;
             book.names.push(known);
-            book.numbers.insert(id, address);
+            book.numbers.entry(id).or_default().push(address);
             good += 1;
             address
         });
@@ -174,8 +175,13 @@ unsafe extern "C" fn remove(
         // SAFETY: libfabric's rules: so many addresses.
         let Ok(place) = usize::try_from(unsafe { *addresses.add(at) }) else { continue };
         let Some(book) = held.books[object.at].as_mut() else { return error(b::FI_EINVAL) };
-        if let Some((_, id)) = book.names.get_mut(place).and_then(Option::take) {
-            book.numbers.remove(&id);
+        if let Some((_, id)) = book.names.get_mut(place).and_then(Option::take)
+            && let Entry::Occupied(mut numbers) = book.numbers.entry(id)
+        {
+            numbers.get_mut().retain(|number| *number != place as u64);
+            if numbers.get().is_empty() {
+                numbers.remove();
+            }
         }
         for bound in held.bound.iter_mut().flatten().filter(|bound| bound.book == Some(object.at)) {
             bound.forget(place);

@@ -7,6 +7,7 @@ use ginnel_fabric::endpoint::{Event, EventKind};
 use ginnel_fabric::idle::Rest;
 use ginnel_fabric::memory::Memory;
 use ginnel_fabric::{Endpoint, EndpointId, Error};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub struct Count {
 pub struct Book {
     /// Segment and endpoint; `None`: removed.
     pub names: Vec<Option<(u64, EndpointId)>>,
-    pub numbers: HashMap<EndpointId, u64>,
+    /// Each one's addresses: it may be entered more than once.
+    pub numbers: HashMap<EndpointId, SmallVec<[u64; 1]>>,
 }
 
 /// One side of an endpoint, transmit or receive.
@@ -256,7 +258,8 @@ impl State {
     /// The address by which a book has an endpoint.
     pub fn address_of(&self, book: Option<usize>, id: EndpointId) -> u64 {
         let book = book.and_then(|book| self.books.get(book)?.as_ref());
-        book.and_then(|book| book.numbers.get(&id)).copied().unwrap_or(ADDR_UNSPEC)
+        let numbers = book.and_then(|book| book.numbers.get(&id));
+        numbers.and_then(|numbers| numbers.first().copied()).unwrap_or(ADDR_UNSPEC)
     }
 }
 

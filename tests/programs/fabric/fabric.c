@@ -105,6 +105,10 @@ static void exchange_names(void)
 	tell(name, full);
 	hear(theirs, full);
 	IS(fi_av_insert(av, theirs, 1, &other, 0, NULL), 1);
+	/* Entered once more, and that removed again: messages are still of the first. */
+	fi_addr_t twice;
+	IS(fi_av_insert(av, theirs, 1, &twice, 0, NULL), 1);
+	MUST(fi_av_remove(av, &twice, 1, 0));
 	len = sizeof(again);
 	MUST(fi_av_lookup(av, other, again, &len));
 	IS(memcmp(again, theirs, full), 0);
