@@ -188,7 +188,8 @@ impl State {
     fn tell(&mut self, at: usize) {
         let Some(Some(bound)) = self.bound.get_mut(at) else { return };
         let Bound { endpoint, transmit, receive, book, counts, .. } = &mut **bound;
-        let mut told = false;
+        // Whoever waits for a counter looks at it.
+        let mut told = !counts.is_empty();
         endpoint.each_event(|event| {
             if !counts.is_empty() {
                 count(counts, event);
