@@ -166,7 +166,7 @@ impl State {
         let mut news = false;
         for at in 0..self.bound.len() {
             if let Some(bound) = &mut self.bound[at]
-                && bound.endpoint.progress(&self.memory)
+                && bound.endpoint.work(&self.memory)
             {
                 news = true;
                 self.settle(at);

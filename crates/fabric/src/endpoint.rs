@@ -177,7 +177,8 @@ impl Endpoint {
             || self.incoming.iter().any(|incoming| incoming.reader.has_news())
     }
 
-    fn work(&mut self, memory: &Memory) -> bool {
+    /// The same, where somebody has [asked](Self::has_work) already.
+    pub fn work(&mut self, memory: &Memory) -> bool {
         if self.node.entered() != self.entered {
             self.take_entries();
         }
