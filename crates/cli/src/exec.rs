@@ -57,8 +57,10 @@ pub fn wait_for(
 ) -> std::io::Result<i32> {
     static CHILD: AtomicI32 = AtomicI32::new(0);
     let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-    // Caught rather than ignored: what is ignored the program would inherit.
-    for signal in [libc::SIGTERM, libc::SIGHUP] {
+    // Caught rather than ignored: what is ignored the program would inherit. What is ignored
+    // already (by nohup, say) it is to inherit.
+    let heard = |signals: [i32; 2]| signals.into_iter().filter(|signal| !is_ignored(*signal));
+    for signal in heard([libc::SIGTERM, libc::SIGHUP]) {
         let hand_on = move || {
             let child = CHILD.load(Ordering::Relaxed);
             if child > 0 {
@@ -69,7 +71,7 @@ pub fn wait_for(
         // SAFETY: the handler calls nothing that a handler may not.
         unsafe { signal_hook::low_level::register(signal, hand_on) }?;
     }
-    for signal in [libc::SIGINT, libc::SIGQUIT] {
+    for signal in heard([libc::SIGINT, libc::SIGQUIT]) {
         // SAFETY: the handler does nothing.
         unsafe { signal_hook::low_level::register(signal, || {}) }?;
     }
@@ -85,6 +87,15 @@ pub fn wait_for(
     CHILD.store(0, Ordering::Relaxed);
     let status = status?;
     Ok(status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1))
+}
+
+/// Was this process started with the signal ignored?
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a structure of numbers and a pointer that may be null.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is changed, and what there is has room.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut now) };
+    asked == 0 && now.sa_sigaction == libc::SIG_IGN
 }
 
 /// Waits for what the program of [`wait_for`] left behind, at most so long: a launcher that ends

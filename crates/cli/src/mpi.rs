@@ -204,8 +204,15 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     // As it was named: Open MPI's, called by a path, puts its own folder first into the ranks'
     // PATH.
     let mut command = vec![args.launcher.clone()];
-    command.extend(library.hand_on(&ranks));
-    command.extend(args.arguments.iter().cloned());
+    let handed = library.hand_on(&ranks);
+    command.extend(handed.iter().cloned());
+    for argument in &args.arguments {
+        command.push(argument.clone());
+        // A job may have several programs, and Open MPI has variables for the ranks of one.
+        if argument == ":" && library == Library::OpenMpi {
+            command.extend(handed.iter().cloned());
+        }
+    }
     let segment = ranks.into_iter().filter(|(name, _)| ["GINNEL_FABRIC", KEY].contains(name));
     let environment = std::env::vars_os()
         .chain(segment.chain(transport).map(|(name, value)| (name.into(), value)));

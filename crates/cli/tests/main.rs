@@ -4,6 +4,7 @@
 mod common;
 mod doctor;
 mod help;
+mod mpirun;
 mod objects;
 mod run;
 mod segment;
