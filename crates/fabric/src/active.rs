@@ -145,7 +145,7 @@ impl Active {
                 unsafe { std::ptr::copy_nonoverlapping(from, self.packed.at().add(at), len) };
                 at += len;
             }
-            frame.words[0] = way.seal.of(
+            frame.words = way.seal.words(
                 writer.position(),
                 frame.head(len, writer.position()),
                 self.packed.bytes(len),
@@ -189,7 +189,7 @@ impl Active {
             return Ok(len);
         }
         let len = pack(self.packed.at()).min(LONGEST);
-        frame.words[0] = way.seal.of(
+        frame.words = way.seal.words(
             writer.position(),
             frame.head(len, writer.position()),
             self.packed.bytes(len),

@@ -15,7 +15,7 @@
 //! | `Write` | key | address | writer's request, to acknowledge | data and bytes before these, each if flagged, then bytes |
 //! | `Read` | key | address | reader's request | how many bytes |
 //! | `Apply` | key | address | caller's request | operation, operands |
-//! | `Active` | its seal, or 0 | | | all of the message |
+//! | `Active` | its seal, or 0 | by what it covers the message | | all of the message |
 
 use ginnel_region::Corrupt;
 

@@ -199,10 +199,8 @@ fn copy_out(source: &Source, to: &mut Lines) -> Result<Option<(Taken, Got)>, Cor
     // SAFETY: the memory has as many bytes.
     unsafe { source.reader.copy_out(&got, 0, to.at(), got.len) };
     let position = source.reader.position();
-    if source.seal.is_set()
-        && source.seal.of(position, got.frame.head(got.len, position), to.bytes(got.len))
-            != got.frame.words[0]
-    {
+    let (head, bytes) = (got.frame.head(got.len, position), to.bytes(got.len));
+    if !source.seal.is_right(got.frame.words, position, head, bytes) {
         return Err(Corrupt);
     }
     Ok(Some((Taken { handler: got.frame.flags, at: to.at(), len: got.len }, got)))
