@@ -14,7 +14,7 @@
 #   make bench-instructions   instructions of a message in the library, by valgrind: also on a busy machine
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-mpi-programs  OSU's patterns, HPCC, LAMMPS and NWChem between two ranks by every way, with charts
-#   make bench-mpi-guests  UCX's benchmark between two virtual machines
+#   make bench-mpi-guests  UCX's benchmark, NetPIPE, LAMMPS and HPCC between two virtual machines
 #   make bench-iceoryx2-guests  iceoryx2's patterns between two virtual machines, beside the same over TCP
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd and Open vSwitch, and between two hosts, as one table
@@ -151,9 +151,9 @@ bench-mpi-programs: deps-mpi
 	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli
 	$(CARGO) run --release -p ginnel-bench --example mpi_programs -- measure $(BENCH_ARGS)
 
-# From guest to guest; BENCH_ARGS is the number of rounds.
+# From guest to guest; BENCH_ARGS='ROUNDS PROGRAM...': 3 rounds of all.
 bench-mpi-guests: deps-test deps-mpi
-	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-ucx -p ginnel-cli -p ginnel-guest
+	$(CARGO) build --release -p ginnel-shim -p ginnel-host -p ginnel-fabric-provider -p ginnel-ucx -p ginnel-cli -p ginnel-guest
 	$(CARGO) run --release -p ginnel-bench --example mpi -- $(BENCH_ARGS)
 
 # The same for iceoryx2's patterns, which are built in a workspace of their own.

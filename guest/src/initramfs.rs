@@ -114,6 +114,25 @@ impl Initramfs {
         self.program(&path.canonicalize()?, &format!("/usr/bin/{name}"))
     }
 
+    /// A folder of the host at the same place, with all that its libraries need.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn folder(&mut self, host: &Path) -> Result<()> {
+        for entry in fs::read_dir(host).with_context(|| host.display().to_string())? {
+            let path = entry?.path();
+            let place = path.to_str().context("a name that is not UTF-8")?;
+            if path.is_dir() {
+                self.folder(&path)?;
+            } else if path.extension() == Some(OsStr::new("so")) {
+                self.program(&path, place)?;
+            } else {
+                self.file(place, 0o644, &fs::read(&path)?);
+            }
+        }
+        Ok(())
+    }
+
     /// A file with these permissions; its folders are made.
     pub fn file(&mut self, place: &str, mode: u32, content: &[u8]) {
         if let Some(parent) = Path::new(place).parent().and_then(Path::to_str) {

@@ -15,6 +15,7 @@
 //! | [`namespace`] | network namespaces, and tap devices in them |
 //! | [`host`] | the host in that network: a namespace of its own, in which programs are started |
 //! | [`switch`] | `ginnel-switch`, and guests at its ports |
+//! | [`open_mpi`] | the host's Open MPI in guests: its files, and jobs with a rank in each |
 //! | [`daemon`] | `ginneld`, in a directory of its own |
 //! | [`child`] | processes of the host that end with whoever started them |
 //!
@@ -39,6 +40,7 @@ pub mod kernel;
 pub mod machine;
 pub mod namespace;
 pub mod network;
+pub mod open_mpi;
 pub mod package;
 pub mod qemu;
 pub mod switch;

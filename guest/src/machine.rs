@@ -45,6 +45,8 @@ pub struct Spec {
     pub name: String,
     /// Programs of the host that it is to have: names, or whole paths.
     pub programs: Vec<String>,
+    /// Folders of the host that it is to have at the same places.
+    pub folders: Vec<PathBuf>,
     /// Further files: (place, mode, content).
     pub files: Vec<(String, u32, Vec<u8>)>,
     /// Its network: QEMU's `-netdev`, without its id.
@@ -303,6 +305,9 @@ fn write_initramfs(kernel: &Kernel, spec: &Spec, to: &Path) -> Result<()> {
     let mut archive = Initramfs::base(kernel, &spec.modules)?;
     for program in &spec.programs {
         archive.installed(program)?;
+    }
+    for folder in &spec.folders {
+        archive.folder(folder)?;
     }
     for (place, mode, content) in &spec.files {
         archive.file(place, *mode, content);

@@ -1,9 +1,10 @@
-//! MPI between machines: libfabric's own program over the provider, and Debian's MPICH over the UCX
-//! transport, through the machines' device. A process of the host takes part by the daemon's
-//! socket.
+//! MPI between machines: libfabric's own program over the provider, Debian's MPICH over the UCX
+//! transport, and Open MPI over both, through the machines' device. A process of the host takes
+//! part by the daemon's socket.
 
 use crate::common::{Lab, wait};
 use ginnel_guest::agent::Pending;
+use ginnel_guest::open_mpi::{AS_ROOT, IN_EACH, LISTENER};
 use ginnel_guest::{built, machine};
 use ginnel_region::Use;
 use std::path::Path;
@@ -25,12 +26,17 @@ fn is_installed(programs: &[&str]) -> bool {
 
 /// Two machines with these programs and libraries of the host.
 fn machines(programs: &[&str], libraries: &[&str]) -> Lab {
+    machines_by(programs, libraries, |all| Lab::in_segments(SEGMENT, &["t", "t"], true, all))
+}
+
+/// The same, booted so.
+fn machines_by(programs: &[&str], libraries: &[&str], boot: impl Fn(&[&str]) -> Lab) -> Lab {
     let paths: Vec<String> = libraries
         .iter()
         .map(|name| built(name).expect("the release build").display().to_string())
         .collect();
     let all: Vec<&str> = programs.iter().copied().chain(paths.iter().map(String::as_str)).collect();
-    let lab = Lab::in_segments(SEGMENT, &["t", "t"], true, &all);
+    let lab = boot(&all);
     for (guest, name) in
         lab.guests.iter().flat_map(|guest| libraries.iter().map(move |it| (guest, it)))
     {
@@ -184,6 +190,38 @@ fn mpich_joins_two_machines_and_outlives_a_rank_and_a_machine() {
         (groups(&lab) == 0).then_some(())
     });
     lab.guests[0].assert_healthy();
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn open_mpi_joins_two_machines_by_every_way() {
+    let _alone = machine::alone();
+    if !is_installed(&["mpirun.openmpi", "orted", "mpicc.openmpi", "ompi_info"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = compiled(directory.path(), "mpicc.openmpi", "mpi");
+    let lab = machines_by(&[&program], &["libuct_ginnel.so", "libginnel-fi.so"], |all| {
+        Lab::with_open_mpi(SEGMENT, all)
+    });
+    let _listener = lab.guests[1].start(LISTENER, LONG * 10).expect("started");
+    for (over, what, more) in [
+        ("ucx", "check", ""),
+        ("ucx", "oneside", ""),
+        ("fabric", "check", ""),
+        ("fabric", "oneside", "--mca osc pt2pt"),
+        ("tcp", "oneside", "--mca osc pt2pt"),
+    ] {
+        let run = format!(
+            "{AS_ROOT} GINNEL_FABRIC=/dev/ginnel0
+             exec ginnel mpirun --over {over} --launcher mpirun.openmpi {IN_EACH} {more} \
+             /usr/bin/mpi {what}"
+        );
+        let done = lab.guests[0].start(&run, LONG).expect("started").finish().expect("ended");
+        assert!(done.status == 0 && done.out.contains("all well"), "{over} {what}: {done:#?}");
+        assert_eq!(groups(&lab), 0, "{over} {what}: it is all given back");
+    }
+    lab.assert_healthy();
 }
 
 /// What Open MPI loads for a job of one rank, without its launcher.

@@ -13,5 +13,6 @@ pub mod cleanup;
 pub mod figures;
 pub mod ginnel;
 pub mod machine;
+pub mod mpi;
 pub mod network;
 pub mod stats;

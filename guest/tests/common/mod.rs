@@ -10,6 +10,7 @@ use ginnel_guest::host::Host;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{Guest, Spec};
 use ginnel_guest::network::Switch;
+use ginnel_guest::open_mpi;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -89,12 +90,18 @@ impl Lab {
 
     /// The same, each in the segment that stands for it in `segments`, which `config` describes.
     pub fn in_segments(config: &str, segments: &[&str], driver: bool, programs: &[&str]) -> Self {
-        Self::boot_with(config, segments, driver, programs, Vec::new())
+        Self::boot_with(config, segments, driver, programs, Vec::new(), |_| {})
+    }
+
+    /// Boots two guests with the driver, these programs, and the host's Open MPI.
+    pub fn with_open_mpi(config: &str, programs: &[&str]) -> Self {
+        let add = |spec: &mut Spec| open_mpi::add(spec).expect("Open MPI");
+        Self::boot_with(config, &["t", "t"], true, programs, Vec::new(), add)
     }
 
     /// Boots guests with the driver and these files beside: (place, mode, content).
     pub fn with_files(count: u16, files: Vec<(String, u32, Vec<u8>)>) -> Self {
-        Self::boot_with(SEGMENT, &vec!["t"; count.into()], true, &[], files)
+        Self::boot_with(SEGMENT, &vec!["t"; count.into()], true, &[], files, |_| {})
     }
 
     fn boot_with(
@@ -103,6 +110,7 @@ impl Lab {
         driver: bool,
         programs: &[&str],
         files: Vec<(String, u32, Vec<u8>)>,
+        add: impl Fn(&mut Spec),
     ) -> Self {
         let kernel = Kernel::fetch().expect("a kernel");
         let directory = tempfile::tempdir().expect("a directory");
@@ -125,8 +133,9 @@ impl Lab {
         };
         // One more than are booted now.
         let slots = segments.iter().chain(segments.last());
-        let specs: Vec<Spec> =
+        let mut specs: Vec<Spec> =
             (1..).zip(slots).map(|(slot, segment)| spec(slot, segment)).collect();
+        specs.iter_mut().for_each(add);
         let guests = Guest::boot_all(&kernel, directory.path(), &specs[..segments.len()])
             .expect("they boot");
         Self { guests, daemon, switch, directory, kernel, specs }

@@ -27,7 +27,7 @@ use ginnel_bench::cleanup;
 use ginnel_bench::machine::Machine;
 use programs::Program;
 use record::{Sample, Share};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use ways::{Stand, WAYS};
 
 fn main() -> std::process::ExitCode {
@@ -125,13 +125,4 @@ fn netpipe(samples: &Path, out: &Path) -> Result<()> {
         .map(|line| sample(line).with_context(|| format!("no sample: {line}")))
         .collect::<Result<_>>()?;
     record::write(&Machine::describe(Path::new(".")), &samples, &[], out)
-}
-
-/// Fails where a program is not there, with the package that has it.
-fn needed(program: &str, package: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&path).map(|folder| folder.join(program)).find(|it| it.exists()) {
-        Some(found) => Ok(found),
-        None => bail!("no {program} here (Debian: {package}; make deps-mpi)"),
-    }
 }

@@ -1,10 +1,10 @@
 //! The ways that two ranks can take, and how a job is started by each.
 
-use crate::needed;
 use crate::programs::{Figure, Program, figures};
 use anyhow::{Context, Result};
 use ginnel_bench::child::Process;
 use ginnel_bench::ginnel::Ginnel;
+use ginnel_bench::mpi::needed;
 use ginnel_bench::network::Network;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,8 @@
-//! UCX's own benchmark between two machines: over the device by `libuct_ginnel.so`, and over the
-//! virtual network by TCP, in turn. Prints a table of medians.
-//!
-//! `cargo run --release -p ginnel-bench --example mpi -- [ROUNDS]` (3), after `make product`. Under
-//! emulation ways are compared, and nothing else.
+//! UCX's own benchmark: over the device by `libuct_ginnel.so`, and over the virtual network by TCP.
 
 use anyhow::{Context, Result, ensure};
 use ginnel_bench::stats::Spread;
-use ginnel_guest::built;
-use ginnel_guest::daemon::Daemon;
-use ginnel_guest::kernel::Kernel;
-use ginnel_guest::machine::{Guest, Spec, acceleration};
-use ginnel_guest::network::Switch;
+use ginnel_guest::machine::Guest;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -25,7 +17,7 @@ const TESTS: [(&str, u32, [u32; 2]); 4] = [
 const WAYS: [(&str, &str); 2] = [
     (
         "device",
-        "LD_PRELOAD=/usr/bin/libuct_ginnel.so GINNEL_FABRIC=/dev/ginnel0 GINNEL_JOB_KEY= \
+        "LD_PRELOAD=/usr/lib/ginnel/libuct_ginnel.so GINNEL_FABRIC=/dev/ginnel0 GINNEL_JOB_KEY= \
          UCX_TLS=ginnel,self UCX_ALLOC_PRIO=md:ginnel,thp,mmap,heap",
     ),
     ("virtio-net", "UCX_TLS=tcp,self UCX_NET_DEVICES=eth0"),
@@ -40,19 +32,13 @@ fn figures(said: &str) -> Option<(f64, f64)> {
     Some((*numbers.get(3)?, *numbers.get(5)?))
 }
 
-fn measure(
-    guests: &[Guest],
-    way: &str,
-    test: &str,
-    size: u32,
-    messages: u32,
-) -> Result<(f64, f64)> {
-    let run = format!("{way} ucx_perftest -t {test} -s {size} -n {messages} -w 20");
-    let server = guests[0].start(&format!("exec env {run}"), PATIENCE)?;
+fn run(guests: &[Guest], way: &str, test: &str, size: u32, messages: u32) -> Result<(f64, f64)> {
+    let test = format!("{way} ucx_perftest -t {test} -s {size} -n {messages} -w 20");
+    let server = guests[0].start(&format!("exec env {test}"), PATIENCE)?;
     // It fails at once where nobody listens yet.
     let client = format!(
         "for again in $(seq 20); do {run_env} 10.77.0.1 && exit 0; sleep 0.5; done; exit 1",
-        run_env = format_args!("env {run}")
+        run_env = format_args!("env {test}")
     );
     let said = guests[1].run(&client, PATIENCE)?;
     ensure!(said.status == 0, "{way} {test}: {}{}", said.out, said.err);
@@ -60,31 +46,13 @@ fn measure(
     figures(&said.out).with_context(|| said.out.clone())
 }
 
-fn main() -> Result<()> {
-    let rounds: u32 = std::env::args().nth(1).map_or(Ok(3), |text| text.parse())?;
-    let kernel = Kernel::fetch()?;
-    let directory = tempfile::tempdir()?;
-    let segment = "[segment.t]\nsize = \"128M\"\nvectors = 3\n";
-    let daemon = Daemon::start(directory.path(), segment, true)?;
-    let switch = Switch::new(directory.path())?;
-    let library = built("libuct_ginnel.so")?.display().to_string();
-    let spec = |slot: u16| -> Result<Spec> {
-        Ok(Spec {
-            programs: vec!["ucx_perftest".to_owned(), library.clone()],
-            netdev: Some(switch.netdev("net")),
-            address: Some(format!("10.77.0.{slot}/24")),
-            options: daemon.vm_args("t", slot)?,
-            driver: true,
-            ..Spec::new(&format!("guest{slot}"))
-        })
-    };
-    let guests = Guest::boot_all(&kernel, directory.path(), &[spec(1)?, spec(2)?])?;
-    println!("kernel {} under {}, {rounds} rounds", kernel.release(), acceleration(&kernel));
+/// Takes every sample, and prints the medians.
+pub fn measure(guests: &[Guest], rounds: u32) -> Result<()> {
     let mut found: BTreeMap<(usize, usize), Vec<(f64, f64)>> = BTreeMap::new();
     for _ in 0..rounds {
         for (at, &(test, size, messages)) in TESTS.iter().enumerate() {
             for (way, &(_, settings)) in WAYS.iter().enumerate() {
-                let figures = measure(&guests, settings, test, size, messages[way])?;
+                let figures = run(guests, settings, test, size, messages[way])?;
                 found.entry((at, way)).or_default().push(figures);
             }
         }
