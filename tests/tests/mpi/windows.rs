@@ -10,6 +10,10 @@ use std::time::Duration;
 
 const PHASES: &str = "12";
 
+/// With several threads Open MPI 4.1.4's osc/ucx now and then takes a key of one worker for another
+/// one's, over UCX's own shared memory, too: 2 of 47 runs of seed 3. UCX says so, and the job ends.
+const KEY_OF_ANOTHER: &str = "cannot use a remote key on a different endpoint";
+
 fn program(library: Library, test: &str) -> Option<PathBuf> {
     program_of(library, "mpi_windows", test)
 }
@@ -30,7 +34,9 @@ fn all_well(test: &str, library: Library, seeds: &[u64], set: &[(&str, &str)]) {
     let Some(program) = program(library, test) else { return };
     let stand = stand(test);
     for seed in seeds {
-        let done = run(&stand, library, &program, *seed, set);
+        let mut runs = (0..5).map(|_| run(&stand, library, &program, *seed, set));
+        let done = runs.find(|done| !done.stdout.contains(KEY_OF_ANOTHER));
+        let done = done.expect("one run of five without a fault of Open MPI's");
         let is_well = done.success() && done.stdout.contains("all well");
         assert!(is_well, "seed {seed}, {}: {done}", library.name);
         assert_nothing_is_left(&stand);
