@@ -39,6 +39,7 @@ mod tag;
 mod told;
 mod turn;
 mod wait;
+mod witness;
 
 pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
@@ -106,6 +107,8 @@ struct Inner {
     arrivals: u64,
     /// Inner sets whose edge is told of in this wait, and comes once more: see [`inside::echoes`].
     echoes: Vec<u32>,
+    /// By what it is known which edges are the kernel's own.
+    witness: witness::Witness,
     /// The kernel told of an inner set, of which rings had told in the same wait.
     told_twice: bool,
     waiter: Option<Waiter>,

@@ -86,26 +86,6 @@ impl Asked<'_> {
         })
     }
 
-    /// Is this the data of a set that holds connections and what is the kernel's own, as a pipe?
-    pub(super) fn is_set_with_others(&self, data: &str) -> bool {
-        let is_other = |slot: u64| {
-            self.before().any(|step| {
-                let mut words =
-                    step.split(' ').skip_while(|word| !matches!(*word, "pipe" | "event"));
-                words.next().is_some() && words.any(|word| word.parse() == Ok(slot))
-            })
-        };
-        self.before().any(|step| {
-            let mut words =
-                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
-            let set = words.next().and_then(|slot| slot.parse().ok());
-            words.nth(1) == Some(data)
-                && set.is_some_and(|set| {
-                    self.registered_in(set).any(is_other) && !self.registered_in(set).all(is_other)
-                })
-        })
-    }
-
     /// Is this the data of a set whose edges are told?
     pub(super) fn is_edge_of_set(&self, data: &str) -> bool {
         self.before().any(|step| {

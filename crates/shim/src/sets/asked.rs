@@ -345,8 +345,12 @@ fn by_asking(set: &Set, epfd: c_int) -> bool {
     }
     GIVEN_BACK.fetch_add(u32::from(any), Ordering::Relaxed);
     heed_bells(set);
-    // Nobody was told of it: the next wait asks, too.
-    set.with(|inner| inner.looked = 0);
+    set.with(|inner| {
+        // Nobody was told of it: the next wait asks, too.
+        inner.looked = 0;
+        // What was given back is an edge for outer sets.
+        inner.witness.edges.woken += u64::from(any);
+    });
     // What rang for those who sleep on the set was taken from them.
     leave(set);
     any

@@ -8,7 +8,7 @@ use super::tag::is_known;
 use super::{
     BY_FD, Inner, Place, Registration, Set, adopted, drop_registration, forget_data, hot, inside,
     kernel_control, late, local, local_bits, local_of, make_hot, name, order, recover, set_at,
-    share, shared, unlink, unregistered,
+    share, shared, unlink, unregistered, witness,
 };
 use crate::fds::{self, Entry};
 use crate::mix::Map;
@@ -44,7 +44,9 @@ pub unsafe fn control(
     match (operation, wanted, known) {
         (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
         (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => {
-            set.with(|inner| change(set, inner, epfd, (fd, registration), events, data))
+            let done = set.with(|inner| change(set, inner, epfd, (fd, registration), events, data));
+            inside::note_edges(set, registration);
+            done
         }
         (libc::EPOLL_CTL_DEL, _, Some(registration)) => {
             set.with(|inner| remove(set, index, inner, epfd, (fd, registration)))
@@ -80,6 +82,7 @@ fn change(
     let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
     let alone = !set.shared.load(Ordering::Relaxed);
     let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
+    let witnessed = witness::changes(inner, registration, events);
     name(set, inner, registration, data);
     let Some(entry) = inner.registrations.get_mut(registration as usize) else {
         return Outcome::Libc;
@@ -110,6 +113,9 @@ fn change(
     shared::told(set, entry);
     if let Some(slot) = entry.slot {
         local_bits(slot, writes(events), 0);
+    }
+    if witnessed {
+        witness::changed(inner, registration);
     }
     make_hot(inner, registration);
     heed(set, inner);
@@ -142,6 +148,7 @@ fn remove(
         shared::told(set, entry);
     }
     hot::disarm(inner, registration);
+    witness::ends(inner, registration);
     inner.by_fd.remove(&fd);
     drop_registration(set, inner, registration);
     if let Some(slot) = slot {
@@ -226,8 +233,9 @@ pub(super) fn add(
         ..Registration::default()
     };
     let outcome = set.with(|inner| register(set, index, inner, epfd, fresh, data));
-    if let Some(number) = inner_set.filter(|_| outcome.is_ok()) {
+    if let (Some(number), Ok(place)) = (inner_set, outcome) {
         inside::begins(number);
+        inside::note_edges(set, place);
     }
     match outcome {
         Err(errno) => Outcome::Failed(errno),
@@ -297,6 +305,7 @@ fn register(
         set.size.fetch_add(1, Ordering::AcqRel);
     }
     inside::note(set, inner, place);
+    witness::added(inner, place);
     make_hot(inner, place);
     order::one_more(inner, place);
     heed(set, inner);

@@ -3,7 +3,7 @@
 use super::{
     BY_FD, Inner, LOCAL, Place, Registration, SETS, Set, Spin, all_sets, doors, drop_registration,
     fresh, inside, kernel_control, late, outlived, places_of, registered, retell, set_at, unlink,
-    unregistered,
+    unregistered, witness,
 };
 use crate::fds::{self, Entry};
 use crate::mix::Map;
@@ -100,6 +100,7 @@ pub fn closed(fd: c_int, index: u32) {
     }
     set.with(|inner| {
         doors::close(fd, inner);
+        witness::close(inner);
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
             waiter.retire(&attachment.node);
         }

@@ -11,6 +11,7 @@ use super::edges::key;
 use super::told::Purpose;
 use super::{
     Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir,
+    witness,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, epoll_event};
@@ -34,6 +35,16 @@ pub(super) fn begins(number: u32) {
             stir(child, inner);
         });
     }
+}
+
+/// Registration `place` was added or changed: is it of an inner set, and are edges told of that?
+/// Then it is to be known of each edge of that set whether it is the kernel's own.
+pub(super) fn note_edges(set: &Set, place: u32) {
+    let told = set.inner.with(|inner| {
+        let entry = inner.registrations.get(place as usize)?;
+        entry.inner_set.filter(|_| entry.wants(libc::EPOLLET) || inner.tells_edges())
+    });
+    told.into_iter().for_each(witness::begins);
 }
 
 /// Registration `place` is an inner set's no more, if it was one.
@@ -116,6 +127,7 @@ pub(super) fn collect(
         *place = epoll_event { events: entry.events & IN, u64: entry.data };
         entry.seen = arrivals;
         if edges {
+            entry.seen_edges = witness::edges(number);
             note_room(number);
         }
         entry.reported = (pass, u32::try_from(n).unwrap_or(u32::MAX));
@@ -171,17 +183,18 @@ pub(super) fn judge(
     })?;
     let child = set_at(number)?;
     let arrivals = news(number);
-    let (of_rings, edges, seen) = set.inner.with(|inner| {
+    let (of_rings, edges, seen, known) = set.inner.with(|inner| {
         let entry = inner.registrations.get(index as usize)?;
         let of_rings = arrivals.is_some_and(|arrivals| entry.is_news(arrivals));
-        Some((of_rings, entry.wants(libc::EPOLLET), entry.seen))
+        Some((of_rings, entry.wants(libc::EPOLLET), entry.seen, entry.seen_edges))
     })?;
     let given_back = asked::given_back();
     // Asked also where this one was told of nothing yet: what it is told of now is known from then
     // on.
-    let is_news = || !edges || asked::has_news(number, seen) || seen == u64::MAX;
-    let ready =
-        of_rings || is_news() && asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
+    let is_news = of_rings || !edges || asked::has_news(number, seen, known) || seen == u64::MAX;
+    // Before it is asked, which may make one more.
+    let known = if edges { witness::edges(number) } else { known };
+    let ready = of_rings || is_news && asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
     let arrivals =
         if ready { asked::look_inside(number).map(|(_, arrivals)| arrivals) } else { arrivals };
     let echoes = asked::given_back() != given_back;
@@ -193,6 +206,10 @@ pub(super) fn judge(
         entry.rearm();
         let once = entry.wants(libc::EPOLLONESHOT);
         let again = once || entry.wants(libc::EPOLLET);
+        if !(ready && purpose == Purpose::Asking && again) {
+            // The kernel's edge is gone, and with it what explains it.
+            entry.seen_edges = known;
+        }
         if ready && purpose == Purpose::Asking && again || !ready && once {
             // Nobody is told of it now, and the kernel disabled it: it is to tell that again.
             retell(set, epfd, entry);

@@ -2,7 +2,7 @@
 
 use super::{
     BY_FD, Registration, Set, all_sets, doors, fresh, kernel_control, late, make_hot, retell,
-    shared, tag, tell_all,
+    shared, tag, tell_all, witness,
 };
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -69,6 +69,7 @@ pub fn forget_parent() {
                 attachment.node.disown(waiter.fifo());
             }
             inner.doors.clear();
+            witness::close(inner);
             // The parent is told of it.
             inner.owed.clear();
             // A set that is used on both sides is woken through the kernel; one that is not in use
@@ -81,17 +82,17 @@ pub fn forget_parent() {
     }
 }
 
-/// The number `from` is about to be the program's: a set's waiter that has it has the copy `to`
-/// from now on. False: none has it. (The kernel's set knows the open file, which stays.)
+/// The number `from` is about to be the program's: a set's waiter or witness that has it has the
+/// copy `to` from now on. False: none has it. (The kernel's set knows the open file, which stays.)
 pub fn moved(from: c_int, to: c_int) -> bool {
     let put = |set: &Set| {
         set.with(|inner| {
             let moved = inner.waiter.and_then(|waiter| waiter.moved(from, to));
             inner.waiter = moved.or(inner.waiter);
-            moved.is_some()
+            moved.is_some() || witness::moved(inner, from, to)
         })
     };
-    all_sets().any(put)
+    witness::moved_in_common(from, to) || all_sets().any(put)
 }
 
 /// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel

@@ -30,6 +30,12 @@ pub(super) struct Registration {
     pub(super) outlived: bool,
     /// It is an inner set, of this number.
     pub(super) inner_set: Option<u32>,
+    /// Of an inner set: which of its edges were told of, or passed over; and which are counted among
+    /// those of the set that it is in.
+    pub(super) seen_edges: Edges,
+    pub(super) noted_inside: Edges,
+    /// The set's witness has it.
+    pub(super) witnessed: bool,
     pub(super) used: bool,
     /// EPOLLONESHOT fired …
     pub(super) disabled: bool,
@@ -102,6 +108,9 @@ impl Default for Registration {
             in_common: false,
             outlived: false,
             inner_set: None,
+            seen_edges: Edges::default(),
+            noted_inside: Edges::default(),
+            witnessed: false,
             used: false,
             disabled: false,
             shot: false,
@@ -134,6 +143,15 @@ impl Default for Registration {
             changes: 0,
         }
     }
+}
+
+/// What is counted of an inner set's edges, as far as somebody looked.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Edges {
+    /// So often there were some of the kernel's own (see [`super::witness`]) …
+    pub(super) own: u64,
+    /// … and so often some that wake-ups of this library's explain.
+    pub(super) woken: u64,
 }
 
 /// Does one who was `told` of a [key](super::edges::key) know all that another stands for?

@@ -3,8 +3,8 @@
 use super::{carried, is_any_ready, look_inside, poll_now, suspects};
 use crate::sets::collect::{ENDS, IN, OUT};
 use crate::sets::edges::{self, as_end};
-use crate::sets::registration::is_told;
-use crate::sets::{Set, set_at};
+use crate::sets::registration::{Edges, is_told};
+use crate::sets::{Registration, Set, set_at, witness};
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::flag;
@@ -12,35 +12,57 @@ use libc::pollfd;
 use smallvec::SmallVec;
 
 /// Has set `index` something to report that is news to an outer set, which was told when `seen`
-/// arrivals were counted? The kernel makes an edge of every wake-up, and tells it where anything is
-/// ready in the inner set, also what the outer one was told of before.
-pub(in crate::sets) fn has_news(index: u32, seen: u64) -> bool {
-    let Some(set) = set_at(index) else { return true };
-    let Some(suspects) = suspects(set).filter(|suspects| !suspects.is_empty()) else { return true };
+/// arrivals were counted, and knows of these edges? The kernel makes an edge of every wake-up, and
+/// tells it where anything is ready in the inner set, also what the outer one was told of before.
+/// One that no wake-up explains is the kernel's own.
+pub(in crate::sets) fn has_news(index: u32, seen: u64, known: Edges) -> bool {
+    news_since(index, seen, known) != Outside::Woken
+}
+
+/// What came of set `index` since so many arrivals and edges were known?
+fn news_since(index: u32, seen: u64, known: Edges) -> Outside {
+    let Some(set) = set_at(index) else { return Outside::News };
+    let Some(suspects) = suspects(set).filter(|suspects| !suspects.is_empty()) else {
+        return Outside::News;
+    };
     let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
     polled.iter_mut().for_each(|polled| polled.events |= libc::POLLRDHUP | libc::POLLPRI);
     if poll_now(&mut polled).is_none() {
-        return true;
+        return Outside::News;
     }
     let mut woken = false;
     for ((place, _), polled) in suspects.iter().zip(&polled) {
         match seen_outside(set, *place, u32::from(polled.revents.cast_unsigned())) {
-            Outside::News => return true,
+            Outside::News => return Outside::News,
             Outside::Woken => woken = true,
             Outside::Nothing => {}
         }
     }
+    // (Each outer set that was told of a wake-up's edge is to find what explains it.)
+    set.with(|inner| inner.witness.edges.woken += u64::from(woken));
+    let edges = witness::edges(index);
     let came = look_inside(index).is_none_or(|(_, arrivals)| arrivals != seen);
-    // An edge that no wake-up explains is the kernel's own. Of what else is ready nobody knows
-    // since when.
-    came || !woken || is_any_ready(set, &suspects, |_| true) != Some(false)
+    // Of what the witness has not nobody knows since when it is ready.
+    let all = set.shared.load(Ordering::Relaxed);
+    let unknown = |entry: &Registration| all || !entry.witnessed;
+    if came || edges.own != known.own {
+        Outside::News
+    } else if edges.woken == known.woken {
+        Outside::Nothing
+    } else if is_any_ready(set, &suspects, unknown) != Some(false) {
+        Outside::News
+    } else {
+        Outside::Woken
+    }
 }
 
 /// What the kernel says of a registration means to every outer set.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Outside {
     News,
     /// A wake-up has come since it was looked at last.
     Woken,
+    /// Nothing that is known here.
     Nothing,
 }
 
@@ -115,16 +137,27 @@ fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
 
 /// The same of a set, or of what is carried by nobody.
 fn seen_of_another(set: &Set, place: u32, events: u32) -> Outside {
-    if events == 0 {
-        return Outside::Nothing;
-    }
     let noted = set.with(|inner| {
         let entry = inner.registrations.get(place as usize)?;
-        entry.inner_set.map(|number| (number, entry.noted))
+        entry.inner_set.map(|number| (number, entry.noted, entry.noted_inside))
+    });
+    let Some((number, noted, known)) =
+        noted.filter(|(number, ..)| set_at(*number).is_some_and(Set::holds_any))
+    else {
+        return if events == 0 { Outside::Nothing } else { Outside::News };
+    };
+    let news = news_since(number, noted, known);
+    let edges = witness::edges(number);
+    set.with(|inner| {
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            entry.noted_inside = edges;
+        }
+        // Counted for every outer set.
+        let counts = news == Outside::News && (events != 0 || edges.own != known.own);
+        inner.witness.edges.own += u64::from(counts);
     });
     // A wake-up of one of the inner set's connections goes all the way out.
-    let woken = noted.is_some_and(|(number, noted)| !has_news(number, noted));
-    if woken { Outside::Woken } else { Outside::News }
+    if news == Outside::Woken { news } else { Outside::Nothing }
 }
 
 /// The same of one whose shot was spent. Where a ring's bytes were the shot, the kernel was told of

@@ -7,7 +7,9 @@ use crate::sets::collect::{ENDS, IN, OUT};
 use crate::sets::edges::{as_end, edge, key, urgent};
 use crate::sets::registration::is_told;
 use crate::sets::room::with_room;
-use crate::sets::{Inner, Registration, Set, make_hot, outlived, owed, retell, shared, stir};
+use crate::sets::{
+    Inner, Registration, Set, make_hot, outlived, owed, retell, shared, stir, witness,
+};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Endpoint;
@@ -238,10 +240,14 @@ fn hand_out(
         if !empty {
             entry.spend(retold);
         }
+        let witnessed = entry.witnessed && !empty;
         if empty || retold {
             // The kernel disabled it for an event that was none, or enabled it when it was told
             // anew.
             retell(set, epfd, entry);
+        }
+        if witnessed {
+            witness::ends(inner, index);
         }
     }
     if carried {
