@@ -11,7 +11,7 @@ use super::room::{heat_masked, unmask_hot};
 use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
 use super::{
-    Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared,
+    Inner, Registration, Set, adopted, doors, inside, late, make_hot, nest, set_at, shared, witness,
 };
 use crate::fds::{self, Entry};
 use crate::runtime;
@@ -238,6 +238,7 @@ fn suspects(set: &Set) -> Option<Suspects> {
         }
     }
     set.with(|inner| {
+        witness::forget_carried(inner);
         let mut found = Suspects::new();
         if let Some(waiter) = inner.waiter {
             found.push((u32::MAX, pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 }));

@@ -1,6 +1,7 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later:
 //! [`late`].)
 
+use super::collect::IN;
 use super::edges::key;
 use super::news::heed;
 use super::registration::is_told;
@@ -17,8 +18,8 @@ use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
-use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::Stage;
+use ginnel_tcp::{Endpoint, kernel};
 use libc::{c_int, epoll_event};
 
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
@@ -82,6 +83,7 @@ fn change(
     let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
     let alone = !set.shared.load(Ordering::Relaxed);
     let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
+    let hides_token = inner.nested && hides_token(entry, events);
     let witnessed = witness::changes(inner, registration, events);
     name(set, inner, registration, data);
     let Some(entry) = inner.registrations.get_mut(registration as usize) else {
@@ -102,6 +104,7 @@ fn change(
     entry.loud = false;
     entry.rearm();
     entry.events = events;
+    entry.retold_outside |= hides_token;
     let (noted, room) = (entry.noted, entry.noted_room && entry.room);
     entry.forget_told();
     if is_listed {
@@ -172,6 +175,17 @@ fn may_be_listed_in_vain(entry: &Registration) -> bool {
     }
     let carried = entry.endpoint().is_some_and(|endpoint| endpoint.slot().stage() == Stage::Active);
     carried && entry.in_kernel && sys::poll(entry.fd, (entry.interest() & 0x3fff) as i16, 0) == 0
+}
+
+/// Is a wake-up looked for no more, which lies there and was an edge for outer sets?
+fn hides_token(entry: &Registration, events: u32) -> bool {
+    let lies = |endpoint: Endpoint<'_>| {
+        endpoint.receives_by_ring() && kernel::readable(endpoint.fd()) != 0
+    };
+    !entry.disabled
+        && entry.events & IN != 0
+        && events & IN == 0
+        && entry.endpoint().is_some_and(lies)
 }
 
 /// The kernel may have to tell of a registration that was changed: the next wait asks, where not

@@ -1,19 +1,20 @@
-//! Edges of what no ring can carry, in a set whose own edges are told to others.
+//! Edges of what no ring carries, in a set whose own edges are told to others.
 //!
 //! A wake-up over TCP is an edge of the kernel's for every set that the connection's set is in. So
-//! is what comes to a pipe, an eventfd or a listening socket beside the connection, and the kernel
+//! is what comes to a pipe, an eventfd or a socket beside it that no ring carries, and the kernel
 //! does not say which of both an edge was. So this library registers the latter a second time, in
 //! a set of its own, which is in another of its own: the *witness*. An eventfd that always can be
 //! read keeps the inner one ready. So the outer one tells whether an edge came since it was asked
-//! last, also where nothing of that is left to be read. Nobody sleeps on either.
+//! last, also where nothing of that is left to be read. Nobody sleeps on either. A connection that
+//! is carried by then leaves the witness when somebody asks.
 //!
 //! A set has a witness from when it is registered with EPOLLET, or in a set that is, as soon as it
 //! holds something of that kind. A child of fork gives up those of its parent, who asks them. Where
 //! there is none, [`super::asked::has_news`] goes by what is ready.
 
+use super::asked::carried;
 use super::registration::Edges;
 use super::{Inner, Registration, kernel_control, set_at};
-use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::{AtomicI32, Ordering};
 use ginnel_region::sys;
@@ -108,10 +109,9 @@ impl Sets {
 }
 
 impl Registration {
-    /// Is it of what no ring can carry?
+    /// Is it of what no ring carries?
     fn is_kernels(&self) -> bool {
-        let plain = self.plain && !self.outlived && self.inner_set.is_none();
-        self.used && (plain || fds::get(self.fd) == Entry::Listener)
+        self.used && !self.outlived && self.inner_set.is_none() && carried(self).is_none()
     }
 
     /// Is a change of it no edge of its set, as it is in the kernel's list? So is whatever is told
@@ -178,6 +178,18 @@ pub(super) fn ends(inner: &Inner, place: u32) {
     let entry = inner.registrations.get(place as usize).filter(|entry| entry.witnessed);
     if let (Some(entry), Some(sets)) = (entry, inner.witness.sets) {
         sets.leave(entry.fd);
+    }
+}
+
+/// What is carried by now is the witness's no more: wake-ups would be edges there, too.
+pub(super) fn forget_carried(inner: &mut Inner) {
+    let Inner { witness, registrations, .. } = inner;
+    let Some(sets) = witness.sets else { return };
+    for entry in
+        registrations.iter_mut().filter(|entry| entry.witnessed && carried(entry).is_some())
+    {
+        sets.leave(entry.fd);
+        entry.witnessed = false;
     }
 }
 
