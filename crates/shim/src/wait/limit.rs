@@ -44,6 +44,8 @@ pub struct Limit {
     /// The call has moved bytes already: a signal ends it, whatever its handler wants of calls that
     /// have not.
     pub partial: bool,
+    /// The time is over, and what the kernel has is looked at once more.
+    pub over: bool,
     /// The program's signal mask, where signals are let in only by the call's sleeps
     /// ([`super::for_more`]).
     pub(super) mask: Option<libc::sigset_t>,
@@ -64,7 +66,7 @@ impl Limit {
     #[must_use]
     pub fn new(endpoint: Endpoint<'_>, name: c_int) -> Self {
         let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
-        Self { name, cookie, end: None, still: None, partial: false, mask: None }
+        Self { name, cookie, end: None, still: None, partial: false, over: false, mask: None }
     }
 
     /// Is it still the connection that the call began with? To be asked after each sleep, before

@@ -7,9 +7,9 @@ use crate::wait::{self, Woken};
 use crate::{gather, linger, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ginnel_region::sys;
-use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Slot, Stage, flag};
 use ginnel_tcp::rx::{Sink, Take};
+use ginnel_tcp::{Endpoint, kernel};
 use libc::{c_int, iovec};
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as
@@ -350,7 +350,17 @@ fn wait_for_more(
     match woken {
         Woken::Again => Then::Again,
         Woken::TimedOut | Woken::Interrupted if filled > 0 => Then::Enough,
+        // Fewer bytes than the kernel wakes for (SO_RCVLOWAT), which it gives out when the time is
+        // over.
+        Woken::TimedOut if has_few(endpoint) && !core::mem::replace(&mut limit.over, true) => {
+            Then::Again
+        }
         Woken::TimedOut => Then::Over(Outcome::Failed(libc::EAGAIN)),
         Woken::Interrupted => Then::Over(Outcome::Failed(libc::EINTR)),
     }
+}
+
+/// Does TCP carry, and the kernel have bytes?
+fn has_few(endpoint: Endpoint<'_>) -> bool {
+    !endpoint.rx_in_ring() && kernel::readable(endpoint.fd()) > 0
 }
