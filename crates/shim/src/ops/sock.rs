@@ -299,8 +299,13 @@ pub unsafe fn option_set(
     if let Some(endpoint) = carried.filter(something) {
         crate::sets::edge_of_bytes(endpoint);
     }
+    // An end that neither sends nor receives can be read always, and what comes is answered with a
+    // reset: nothing is to come for this option's sake.
+    let is_over = |endpoint: Endpoint<'_>| {
+        endpoint.slot().has(flag::TX_SHUT) && endpoint.slot().has(flag::RX_SHUT)
+    };
     if waits_for_more(fd)
-        && runtime::find(fd).is_some()
+        && runtime::find(fd).is_some_and(|endpoint| !is_over(endpoint))
         && !super::io::hand_over_if_possible(fd)
         // Behind the end nobody waits for more.
         && sys::poll(fd, libc::POLLRDHUP, 0) == 0
