@@ -8,6 +8,7 @@ use sleep::{Slept, sleep};
 use super::Outcome;
 use crate::deadline;
 use crate::fds::{self, Entry};
+use crate::wait::Moment;
 use crate::{runtime, sets, spin};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -125,10 +126,14 @@ unsafe fn poll_special(
     let end = if at_once { None } else { deadline::after(timeout) };
     let mut asked = Few::new();
     static HABIT: spin::Habit = spin::Habit::new();
+    let mut switch = Moment::default();
     loop {
         let ready = look(wanted, &mut asked)?;
         if ready > 0 {
             return Ok(ready);
+        }
+        if at_once && switching(wanted).is_some_and(|endpoint| switch.passes(endpoint)) {
+            continue;
         }
         if at_once {
             // SAFETY: the caller's promise.
@@ -154,6 +159,14 @@ unsafe fn poll_special(
             Slept::TimedOut => return look(wanted, &mut asked),
         }
     }
+}
+
+/// One that would be readable, were its bytes not just changing carriers.
+fn switching(wanted: &[pollfd]) -> Option<Endpoint<'static>> {
+    wanted.iter().filter(|entry| entry.events & IN != 0).find_map(|entry| match special(entry.fd) {
+        Some(Special::Socket(endpoint)) => Some(endpoint).filter(|of| of.is_switching()),
+        _ => None,
+    })
 }
 
 fn together(wanted: &[pollfd]) -> bool {

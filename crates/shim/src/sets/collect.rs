@@ -325,8 +325,9 @@ fn collect_rings(
             }
             Look::Kernel => {
                 entry.turn.empty();
-                entry.hot = false;
-                cooled = true;
+                // (Whose bytes are on their way to TCP is looked at until they have come.)
+                entry.hot = entry.awaits_switch().is_some();
+                cooled |= !entry.hot;
                 *looked = 0;
             }
         }

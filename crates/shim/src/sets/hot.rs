@@ -181,6 +181,24 @@ pub(super) fn hot_has_news(inner: &Inner) -> bool {
     watched(inner).any(|watched| watched.has_news())
 }
 
+impl Registration {
+    /// Its connection, if that has bytes to tell of which are changing carriers at this moment.
+    pub(super) fn awaits_switch(&self) -> Option<Endpoint<'static>> {
+        let untold = |endpoint| !(self.wants(libc::EPOLLET) && self.was_told(key(endpoint)));
+        let endpoint = self.endpoint().filter(|_| self.used && !self.disabled)?;
+        (self.events & IN != 0 && endpoint.is_switching() && untold(endpoint)).then_some(endpoint)
+    }
+}
+
+/// A connection of which a wait that found nothing would tell, were its bytes not just changing
+/// carriers.
+pub(super) fn switching(set: &Set) -> Option<Endpoint<'static>> {
+    set.inner.with(|inner| {
+        let hot = |index: &u32| inner.registrations.get(*index as usize);
+        inner.hot.iter().filter_map(hot).find_map(Registration::awaits_switch)
+    })
+}
+
 /// Has a hot ring something to report? Counts what came to rings since that was last asked.
 pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
     let mut any = false;

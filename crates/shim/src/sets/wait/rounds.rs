@@ -3,12 +3,13 @@
 use super::sleep;
 use crate::deadline::{self, Deadline};
 use crate::sets::collect::{Pass, beside_kernel, collect, collect_due, only};
-use crate::sets::hot::spin_hot;
+use crate::sets::hot::{spin_hot, switching};
 use crate::sets::look::look;
 use crate::sets::room::heat_masked;
 use crate::sets::told::NONE_BEFORE;
 use crate::sets::{Set, late, shared};
 use crate::spin;
+use crate::wait::Moment;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event, sigset_t};
@@ -29,7 +30,7 @@ pub(in crate::sets) unsafe fn until_ready(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<usize, i32> {
-    let (mut asked, mut outdated) = (false, 0);
+    let (mut asked, mut outdated, mut switch) = (false, 0, Moment::default());
     loop {
         late::give_way();
         // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
@@ -76,6 +77,10 @@ pub(in crate::sets) unsafe fn until_ready(
         // and is rung, or sent tokens, for nothing where it does not come to that.
         if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
             let n = look_first(set, epfd, room, hot, number)?;
+            let passes = |endpoint| switch.passes(endpoint);
+            if n == 0 && at_once && hot && switching(set).is_some_and(passes) {
+                continue;
+            }
             if n == 0 && at_once {
                 // SAFETY: the caller's promise.
                 unsafe { deadline::let_signals_in(mask) }?;
