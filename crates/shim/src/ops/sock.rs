@@ -287,9 +287,8 @@ pub unsafe fn option_set(
     // The kernel makes an edge of what there is to receive, where that is enough, or of a FIN, be
     // there a reset behind it or not; not of a reset alone (`tcp_set_rcvlowat` in Linux).
     let least = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).map_or(1, i32::unsigned_abs);
-    let bytes = |endpoint: &Endpoint<'_>| {
-        endpoint.ring_is_filled() && endpoint.ring_bytes() >= least.into()
-    };
+    // (Also of bytes that are to go over TCP, and may not come to.)
+    let bytes = |endpoint: &Endpoint<'_>| endpoint.ring_bytes() >= least.max(1).into();
     let something = |endpoint: &Endpoint<'_>| {
         endpoint.rx_in_ring() && bytes(endpoint) || endpoint.peer_has_ended()
     };

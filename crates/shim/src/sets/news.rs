@@ -201,7 +201,7 @@ pub fn edge(endpoint: Endpoint<'static>) {
 pub fn edge_of_bytes(endpoint: Endpoint<'static>) {
     let ends = libc::POLLERR | libc::POLLHUP;
     let has_ended = endpoint.may_have_ended() && sys::poll(endpoint.fd(), 0, 0) & ends != 0;
-    edge_of(endpoint, has_ended && endpoint.rx_in_ring() && endpoint.ring_is_filled());
+    edge_of(endpoint, has_ended && endpoint.rx_in_ring() && endpoint.ring_bytes() > 0);
 }
 
 /// `retells`: also of what only the kernel tells.
