@@ -41,6 +41,10 @@ static void do_write(const struct words *w) {
     if (s->kind == EVENT) return event_write(s, (uint64_t)number(w, 2));
     struct stream *to = stream(s->out);
     if (!to) return say("not written to");
+    unsigned bits = flags(MESSAGE, word(w, 3));
+    // Whether a full buffer takes an urgent byte, with which it begins anew, is the kernel's to
+    // decide.
+    if (to->filled && bits & MSG_OOB) return say("into a full one");
     uint64_t length = (uint64_t)number(w, 2) % BLOCK, lies = to->sent - to->got;
     // What a stream holds beyond its room is for the kernel to decide: no more is asked of it. One
     // byte always is, to hear what a reader that is gone answers.
@@ -50,7 +54,7 @@ static void do_write(const struct words *w) {
     // A full one is not waited for: a ring grows for a writer that waits, and has room then.
     bool waits = !to->filled || s->kind != CONNECTION;
     const char *how = waits ? w->is[0] : "send";
-    ssize_t n = send_by(how, s, length, flags(MESSAGE, word(w, 3)) | (waits ? 0 : MSG_DONTWAIT));
+    ssize_t n = send_by(how, s, length, bits | (waits ? 0 : MSG_DONTWAIT));
     int error = errno;
     if (n > 0) to->sent += (uint64_t)n;
     if (to->filled && (n > 0 || (n < 0 && error == EAGAIN))) return say("into a full one");

@@ -100,6 +100,33 @@ impl Asked<'_> {
         })
     }
 
+    /// Is this the data of an edge-triggered registration of who reads what `writer` writes, by
+    /// whatever numbers?
+    pub(super) fn is_edge_of_reader(&self, writer: u64, data: &str) -> bool {
+        let same = |slot: u64| {
+            let copied = |step: &str| {
+                let of = slot_of(step, "dup").or_else(|| slot_of(step, "dup2"))?;
+                let at: u64 = step.split(' ').next_back()?.parse().ok()?;
+                (at == slot).then_some(of)
+            };
+            self.before().filter_map(copied).last().unwrap_or(slot)
+        };
+        let other = |step: &str| {
+            let mut words = step.strip_prefix("tcp ")?.split(' ');
+            let ends: [u64; 2] = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
+            let at = ends.iter().position(|end| *end == same(writer))?;
+            Some(ends[1 - at])
+        };
+        let Some(reader) = self.before().filter_map(other).last() else { return false };
+        self.before().any(|step| {
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let slot = words.next().and_then(|slot| slot.parse().ok());
+            let edge = words.next().is_some_and(|asked| asked.split('|').any(|of| of == "ET"));
+            slot.is_some_and(|slot| same(slot) == reader) && edge && words.next() == Some(data)
+        })
+    }
+
     /// Is it an edge of a connection that was shut down for reading?
     pub(super) fn is_edge_of_deaf(&self, bits: &str, data: &str) -> bool {
         let deaf: Vec<u64> = self

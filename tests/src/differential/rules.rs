@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | how much a full buffer takes | the sizes are the kernel's, and grow | `fill` says "some", and the content is checked at each offset |
 //! | how much must be read of a full buffer until it can be written to | a third of the buffer by tcp(7)'s code, another part of a ring | it is drained, or looked at; no more |
+//! | whether a full buffer takes an urgent byte | it is a buffer of the kernel's | none is sent there |
 //! | when FIN arrives behind a full buffer | it waits for room at the receiver | a close or shutdown there drains in the same step |
 //! | SIOCOUTQ | the kernel acknowledges when it likes; a ring counts what is not read | "fits" where it is no more than what was sent |
 //! | what a full buffer's reader takes that is shut down | Linux receives for it, acknowledges, and lets it read until there is nothing at the moment: how much that is depends on what was under way | it is not shut down, nor filled after that |
@@ -34,7 +35,7 @@ pub struct Rule {
 }
 
 /// All rules.
-pub const RULES: [Rule; 8] = [
+pub const RULES: [Rule; 9] = [
     Rule {
         name: "which waiter has room",
         why: "the same as the next where an answer is full: who is told of a level goes to the end of the set's \
@@ -85,6 +86,13 @@ pub const RULES: [Rule; 8] = [
         parts: true,
     },
     Rule {
+        name: "an edge of what found no room",
+        why: "the kernel sends again what a full buffer has not taken, when its timers say so, and where that finds \
+              no room it is an edge all the same (tcp_data_queue in Linux). A ring's bytes wait in the ring",
+        allows: edge_without_room,
+        parts: false,
+    },
+    Rule {
         name: "an inner edge once more",
         why: "not the kernel's: to see what an inner set has, Ginnel may take it and give it back, which is an \
               edge. That is taken out of the same wait, but for one with room for one event (docs/limits.md)",
@@ -112,6 +120,15 @@ pub(super) fn sorted(answer: &str) -> Vec<&str> {
     let mut all = events(answer);
     all.sort_unstable();
     all
+}
+
+/// The events that `more` has beyond those of `less`; `None` where it lacks one of these.
+fn left_over<'a>(more: &'a str, less: &str) -> Option<Vec<&'a str>> {
+    let mut left = events(more);
+    for event in events(less) {
+        left.remove(left.iter().position(|other| *other == event)?);
+    }
+    Some(left)
 }
 
 fn which_waiter(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -160,24 +177,13 @@ fn who_has_room(asked: &Asked, plain: &str, carried: &str) -> bool {
 }
 
 fn room_alone(asked: &Asked, plain: &str, carried: &str) -> bool {
-    let mut left = events(carried);
-    let missing = events(plain).into_iter().filter(|event| {
-        match left.iter().position(|other| other == event) {
-            Some(at) => {
-                left.remove(at);
-                false
-            }
-            None => true,
-        }
-    });
-    let missing: Vec<&str> = missing.collect();
     // Of a set that is asked itself, the same decides whether it is ready.
     let asks = asked.step().contains("poll ") || asked.step().contains("select ");
     let same = |event: &&str| {
         asked.waits() && asked.is_edge_of_both(event)
             || asks && asked.is_set_of_edges_of_both(event)
     };
-    left.is_empty() && !missing.is_empty() && missing.iter().all(same)
+    left_over(plain, carried).is_some_and(|missing| !missing.is_empty() && missing.iter().all(same))
 }
 
 fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -186,6 +192,17 @@ fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
     let lone =
         differ.clone().count() > 0 && differ.copied().all(|event| asked.is_edge_of_both(event));
     asked.step() == "collect" && lone
+}
+
+fn edge_without_room(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let full: Vec<u64> = asked.before().filter_map(|step| slot_of(step, "fill")).collect();
+    let of_full = |event: &&str| {
+        let data = event.strip_prefix("IN/");
+        data.is_some_and(|data| full.iter().any(|of| asked.is_edge_of_reader(*of, data)))
+    };
+    asked.step() == "collect"
+        && left_over(plain, carried)
+            .is_some_and(|more| !more.is_empty() && more.iter().all(of_full))
 }
 
 fn inner_edge_once_more(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -197,22 +214,15 @@ fn inner_edge_once_more(asked: &Asked, plain: &str, carried: &str) -> bool {
             .find(|step| waits_on(step, set))
             .is_some_and(|step| room_of(step) == Some(1))
     };
-    let mut more = events(carried);
-    let all_there =
-        events(plain).iter().all(|event| match more.iter().position(|other| other == event) {
-            Some(at) => {
-                more.remove(at);
-                true
-            }
-            None => false,
-        });
     let one = asked.sets().into_iter().any(had_one);
     let is_inner = |event: &&str| {
         let data = event.strip_prefix("IN/");
         data.is_some_and(|data| one && asked.is_edge_of_set(data))
     };
     let waits = asked.waits() && asked.step() != "collect";
-    waits && all_there && !more.is_empty() && more.iter().all(is_inner)
+    waits
+        && left_over(carried, plain)
+            .is_some_and(|more| !more.is_empty() && more.iter().all(is_inner))
 }
 
 fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -332,6 +342,21 @@ mod tests {
         assert_eq!(rule("IN", 1, "wait 1: IN/101", "wait 2: IN/101 IN/108"), None);
         assert_eq!(rule("IN|ET", 1, "wait 2: IN/101 IN/108", "wait 1: IN/101"), None);
         assert_eq!(rule("IN|ET", 1, "wait 0:", "wait 1: IN/101"), None);
+    }
+
+    #[test]
+    fn a_full_stream_makes_edges_later() {
+        let rule = |fills: u64, how: &str, plain, carried| {
+            let script = format!(
+                "tcp 1 2 both\nepoll 9\nadd 9 2 {how} 102\nfill {fills}\nwait 9 8 0\ngo T wait 9 8 150\ncollect"
+            );
+            allowed(&Script::parse("", &script), 6, plain, carried).map(|rule| rule.name)
+        };
+        let (more, none) = ("T: wait 1: IN/102; ", "T: wait 0:; ");
+        assert_eq!(rule(1, "IN|ET", more, none), Some("an edge of what found no room"));
+        assert_eq!(rule(1, "IN|ET", none, more), None);
+        assert_eq!(rule(2, "IN|ET", more, none), None);
+        assert_eq!(rule(1, "IN", more, none), None);
     }
 
     #[test]
