@@ -2,7 +2,7 @@
 //! [`late`].)
 
 use super::collect::IN;
-use super::edges::key;
+use super::edges::{self, key};
 use super::news::heed;
 use super::registration::is_told;
 use super::tag::is_known;
@@ -79,7 +79,9 @@ fn change(
     let before = (entry.data, entry.known);
     let since = order::begins_anew(entry);
     // What the kernel would have in its list still, as nobody has taken it: no edge for outer sets.
-    let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
+    let ends = |endpoint| inner.nested && edges::has_untold_end(entry, endpoint);
+    let taken =
+        |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint)) && !ends(endpoint);
     let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
     let alone = !set.shared.load(Ordering::Relaxed);
     let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
@@ -105,10 +107,10 @@ fn change(
     entry.rearm();
     entry.events = events;
     entry.retold_outside |= hides_token;
-    let (noted, room) = (entry.noted, entry.noted_room && entry.room);
+    let noted = (entry.noted, entry.noted_room && entry.room, entry.noted_ends);
     entry.forget_told();
     if is_listed {
-        (entry.noted, entry.noted_room) = (noted, room);
+        (entry.noted, entry.noted_room, entry.noted_ends) = noted;
     }
     entry.turn.begin(since);
     order::enters(entry);

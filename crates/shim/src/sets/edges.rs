@@ -103,7 +103,18 @@ pub(super) fn edge(
     let (news, ends) = joined(set, entry, endpoint, events, made);
     entry.ended |= ends;
     entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
+    if endpoint.slot().has(flag::TX_SHUT) {
+        entry.told_tokens = tokens_come(endpoint);
+    }
     news
+}
+
+/// How many tokens have come, those that lie there among them, and in which phase of the ring: the
+/// token of a switch is not counted. Asks the kernel.
+fn tokens_come(endpoint: Endpoint<'_>) -> u64 {
+    let rx = &endpoint.slot().rx;
+    let come = rx.tokens.load(Ordering::Relaxed).wrapping_add(kernel::readable(endpoint.fd()));
+    rx.phase.load(Ordering::Relaxed) << 40 | come & ((1 << 40) - 1)
 }
 
 /// The same where TCP carries what comes in.
@@ -130,7 +141,7 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
     }
     // The kernel may have had no room meanwhile, of which nothing is known here while nothing was
     // carried.
-    let is_unknown = || slot.tx.epoch.load(Ordering::Relaxed) == 0 && has_sent(endpoint);
+    let is_unknown = || slot.tx.epoch.load(Ordering::Relaxed) == 0 && may_have_filled(endpoint);
     if (slot.has(flag::KERNEL_FULL) || is_unknown()) && entry.wants(libc::EPOLLOUT) {
         return (events, 0);
     }
@@ -179,6 +190,11 @@ pub(super) fn was_noted(entry: &Registration, endpoint: Endpoint<'_>) -> bool {
     of_channel && endpoint.had_come(entry.noted & BYTES, entry.noted_dry)
 }
 
+/// Has it come to an end that the program was not told of?
+pub(super) fn has_untold_end(entry: &Registration, endpoint: Endpoint<'_>) -> bool {
+    endpoint.may_have_ended() && (held(endpoint) & ENDS | marks(endpoint)) & !entry.ended != 0
+}
+
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge,
 /// always: that is news where the program may wait for it, and else only one event more than TCP
 /// has.
@@ -204,11 +220,11 @@ fn joined(
     // goes on.
     let slot = endpoint.slot();
     let no_token = || {
-        if slot.has(flag::RX_SHUT) {
-            kernel::readable(endpoint.fd()) == 0
-        } else {
-            events & IN == 0
-        }
+        let none = match slot.has(flag::RX_SHUT) {
+            true => kernel::readable(endpoint.fd()) == 0,
+            false => events & IN == 0,
+        };
+        none || tokens_come(endpoint) == entry.told_tokens
     };
     let shut = || slot.has(flag::TX_SHUT) && no_token();
     let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
@@ -224,16 +240,17 @@ fn joined(
     (events | held & entry.asked(), ends)
 }
 
-/// Was anything ever given to the kernel to send? Else it always had room.
-fn has_sent(endpoint: Endpoint<'_>) -> bool {
-    endpoint.slot().tx.sent.load(Ordering::Relaxed) != 0
+/// Was so much ever given to the kernel to send that it may have had no room? (Two bytes take less
+/// than two thirds of the smallest buffer, `SOCK_MIN_SNDBUF` in Linux.)
+fn may_have_filled(endpoint: Endpoint<'_>) -> bool {
+    endpoint.slot().tx.sent.load(Ordering::Relaxed) > 2
 }
 
 /// May the kernel have told of room because there was none, which this process does not know of?
 pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
     let slot = endpoint.slot();
     let elsewhere = slot.has_several_holders() || set.shared.load(Ordering::Relaxed);
-    !endpoint.tx_in_ring() && has_sent(endpoint)
+    !endpoint.tx_in_ring() && may_have_filled(endpoint)
         || slot.has(flag::KERNEL_FULL)
         || elsewhere && slot.has(flag::RING_FULL)
 }

@@ -68,6 +68,9 @@ pub(super) struct Registration {
     pub(super) noted_urgent: bool,
     /// As many wake-ups had come over TCP by then.
     pub(super) noted_tokens: u64,
+    /// Edge-triggered, once this end has shut its own direction: the same, when it was told of
+    /// last.
+    pub(super) told_tokens: u64,
     /// Edge-triggered, while TCP carried: so much had come when it was told of last, where it may
     /// be told anew for a purpose of this library's.
     pub(super) told_by_tcp: Option<u64>,
@@ -129,6 +132,7 @@ impl Default for Registration {
             noted_room: false,
             noted_urgent: false,
             noted_tokens: 0,
+            told_tokens: 0,
             told_by_tcp: None,
             rung: u64::MAX,
             ended: 0,
