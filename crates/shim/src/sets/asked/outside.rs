@@ -4,7 +4,7 @@ use super::{carried, is_any_ready, look_inside, poll_now, suspects};
 use crate::sets::collect::{ENDS, IN, OUT};
 use crate::sets::edges::{self, as_end};
 use crate::sets::registration::{Edges, is_told};
-use crate::sets::{Registration, Set, set_at, witness};
+use crate::sets::{Registration, Set, make_hot, set_at, witness};
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::flag;
@@ -30,10 +30,15 @@ fn news_since(index: u32, seen: u64, known: Edges) -> Outside {
     if poll_now(&mut polled).is_none() {
         return Outside::News;
     }
-    let mut woken = false;
+    // A token that has come was asked for once: what comes after it is found in the ring.
+    let spoken_of =
+        suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
+    set.with(|inner| spoken_of.for_each(|((place, _), _)| make_hot(inner, *place)));
+    let (mut news, mut woken) = (false, false);
     for ((place, _), polled) in suspects.iter().zip(&polled) {
         match seen_outside(set, *place, u32::from(polled.revents.cast_unsigned())) {
-            Outside::News => return Outside::News,
+            // What the others have is told with it.
+            Outside::News => news = true,
             Outside::Woken => woken = true,
             Outside::Nothing => {}
         }
@@ -45,7 +50,7 @@ fn news_since(index: u32, seen: u64, known: Edges) -> Outside {
     // Of what the witness has not nobody knows since when it is ready.
     let all = set.shared.load(Ordering::Relaxed);
     let unknown = |entry: &Registration| all || !entry.witnessed;
-    if came || edges.own != known.own {
+    if news || came || edges.own != known.own {
         Outside::News
     } else if edges.woken == known.woken {
         Outside::Nothing
