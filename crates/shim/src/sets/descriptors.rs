@@ -149,7 +149,7 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 // The kernel goes on reporting it for the other descriptors of the socket: so does
                 // this.
                 entry.slot = slot;
-                return;
+                return outlived::tell_as_it_is(set, entry);
             }
             if elsewhere.is_some() || slot.is_none() && entry.lent {
                 return outlived::begins(set, inner, registration, elsewhere);

@@ -11,7 +11,7 @@ use super::collect::{ENDS, IN, OUT};
 use super::edges::{BYTES, key, marks};
 use super::registration::is_told;
 use super::told::Purpose;
-use super::{Inner, Set, kernel_control, shared, shrinks};
+use super::{Inner, Registration, Set, kernel_control, shared, shrinks};
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
@@ -43,21 +43,7 @@ const PATIENCE: usize = 5;
 pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<Endpoint<'_>>) {
     inner.hot.retain(|hot| *hot != index);
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
-    if entry.masked || entry.loud {
-        let spends = entry.loud && entry.wants(libc::EPOLLONESHOT);
-        entry.mask(set, false);
-        entry.loud = false;
-        // The number is noted as nobody's by now, and the kernel closes it after this. (Where it
-        // was closed past the hooks, this fails, and so it does for one that is exclusive.) Of
-        // edges nothing is masked, and to tell it of them would make one. But a shot would be spent
-        // for what was not asked for.
-        if spends || !entry.wants(libc::EPOLLET) {
-            let epfd = set.fd.load(Ordering::Relaxed);
-            let _ =
-                kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
-            shared::told(set, entry);
-        }
-    }
+    tell_as_it_is(set, entry);
     let told = entry.wants(libc::EPOLLET).then(|| entry.told());
     let (ended, edges) = (entry.ended, entry.edges);
     entry.turn.give_up();
@@ -75,6 +61,26 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
             recalled: false,
         });
         set.outlived.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The number of a registration is about to be closed, and its socket has others, here or in another
+/// process: the kernel can be told nothing more of it, and is to tell all that the program asked for.
+pub(super) fn tell_as_it_is(set: &Set, entry: &mut Registration) {
+    if !entry.masked && !entry.loud {
+        return;
+    }
+    let spends = entry.loud && entry.wants(libc::EPOLLONESHOT);
+    entry.mask(set, false);
+    entry.loud = false;
+    // The number is noted as nobody's by now, and the kernel closes it after this. (Where it was
+    // closed past the hooks, this fails, and so it does for one that is exclusive.) Of edges nothing
+    // is masked, and to tell it of them would make one. But a shot would be spent for what was not
+    // asked for.
+    if spends || !entry.wants(libc::EPOLLET) {
+        let epfd = set.fd.load(Ordering::Relaxed);
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
+        shared::told(set, entry);
     }
 }
 
