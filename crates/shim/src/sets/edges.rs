@@ -109,12 +109,15 @@ pub(super) fn edge(
     news
 }
 
+/// Above so many bits of [`tokens_come`] stands the phase.
+const PHASE: u32 = 40;
+
 /// How many tokens have come, those that lie there among them, and in which phase of the ring: the
 /// token of a switch is not counted. Asks the kernel.
 fn tokens_come(endpoint: Endpoint<'_>) -> u64 {
     let rx = &endpoint.slot().rx;
     let come = rx.tokens.load(Ordering::Relaxed).wrapping_add(kernel::readable(endpoint.fd()));
-    rx.phase.load(Ordering::Relaxed) << 40 | come & ((1 << 40) - 1)
+    rx.phase.load(Ordering::Relaxed) << PHASE | come & ((1 << PHASE) - 1)
 }
 
 /// The same where TCP carries what comes in.
@@ -220,11 +223,15 @@ fn joined(
     // goes on.
     let slot = endpoint.slot();
     let no_token = || {
-        let none = match slot.has(flag::RX_SHUT) {
-            true => kernel::readable(endpoint.fd()) == 0,
-            false => events & IN == 0,
-        };
-        none || tokens_come(endpoint) == entry.told_tokens
+        let come = tokens_come(endpoint);
+        if come >> PHASE == entry.told_tokens >> PHASE {
+            // One that came since may be swept by now.
+            come == entry.told_tokens
+        } else if slot.has(flag::RX_SHUT) {
+            kernel::readable(endpoint.fd()) == 0
+        } else {
+            events & IN == 0
+        }
     };
     let shut = || slot.has(flag::TX_SHUT) && no_token();
     let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
