@@ -33,6 +33,7 @@ mod linger;
 mod loader;
 mod maps;
 mod mix;
+mod moment;
 mod next;
 mod ops;
 mod options;

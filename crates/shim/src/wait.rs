@@ -3,7 +3,7 @@
 mod limit;
 mod room;
 
-pub use limit::{Limit, Moment};
+pub use limit::Limit;
 pub use room::for_room;
 
 use crate::deadline::{Deadline, is_over, remaining, sooner};

@@ -2,7 +2,8 @@
 use super::Outcome;
 use crate::adopt::{self, Ended};
 use crate::fds::{self, Entry};
-use crate::{next, options, pool, runtime, service, sets, wait};
+use crate::moment::Moment;
+use crate::{next, options, pool, runtime, service, sets};
 use ginnel_region::sys;
 use ginnel_tcp::ledger::{Stage, flag};
 use ginnel_tcp::{Attachment, Endpoint};
@@ -332,7 +333,7 @@ pub fn ioctl_count(fd: c_int, request: libc::Ioctl) -> Outcome<c_int> {
 /// What a receive could return. Bytes that are on their way from a ring to TCP are waited for, as a
 /// receive does: whoever was told of them takes 0 for the end of file.
 fn readable_bytes(endpoint: Endpoint<'static>) -> u64 {
-    let mut switch = wait::Moment::default();
+    let mut switch = Moment::default();
     loop {
         let bytes = endpoint.pending_bytes();
         if bytes != 0 || !endpoint.is_switching() {

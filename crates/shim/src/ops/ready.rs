@@ -8,7 +8,7 @@ use sleep::{Slept, sleep};
 use super::Outcome;
 use crate::deadline;
 use crate::fds::{self, Entry};
-use crate::wait::Moment;
+use crate::moment::Moment;
 use crate::{runtime, sets, spin};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;

@@ -2,6 +2,7 @@
 
 use super::{advance, answer, count_operation, nonblocking, waits};
 use crate::fds::{self, Entry};
+use crate::moment::Moment;
 use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{gather, linger, next, runtime, sets};
@@ -215,7 +216,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         least = sink.room();
     }
     let mut limit = wait::Limit::new(endpoint, libc::SO_RCVTIMEO);
-    let mut switch = wait::Moment::default();
+    let mut switch = Moment::default();
     let mut quick = is_quick(flags);
     let mut ended = false;
     loop {
@@ -303,7 +304,7 @@ fn heed(endpoint: Endpoint<'static>, taken: Take, filled: usize, least: usize) -
 }
 
 /// A receive that does not wait has got `filled` bytes, and there are no more.
-fn without_waiting(endpoint: Endpoint<'static>, filled: usize, switch: &mut wait::Moment) -> Then {
+fn without_waiting(endpoint: Endpoint<'static>, filled: usize, switch: &mut Moment) -> Then {
     if filled > 0 {
         return Then::Enough;
     }

@@ -2,6 +2,7 @@
 
 use super::sleep;
 use crate::deadline::{self, Deadline};
+use crate::moment::Moment;
 use crate::sets::collect::{Pass, beside_kernel, collect, collect_due, only};
 use crate::sets::hot::{spin_hot, switching};
 use crate::sets::look::look;
@@ -9,7 +10,6 @@ use crate::sets::room::heat_masked;
 use crate::sets::told::NONE_BEFORE;
 use crate::sets::{Set, late, shared};
 use crate::spin;
-use crate::wait::Moment;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event, sigset_t};
@@ -77,8 +77,7 @@ pub(in crate::sets) unsafe fn until_ready(
         // and is rung, or sent tokens, for nothing where it does not come to that.
         if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
             let n = look_first(set, epfd, room, hot, number)?;
-            let passes = |endpoint| switch.passes(endpoint);
-            if n == 0 && at_once && hot && switching(set).is_some_and(passes) {
+            if n == 0 && at_once && hot && comes_again(set, &mut switch) {
                 continue;
             }
             if n == 0 && at_once {
@@ -97,12 +96,28 @@ pub(in crate::sets) unsafe fn until_ready(
             return Ok(n);
         }
         if deadline::is_over(end) {
-            return match collect(set, attachment, epfd, room, true).n {
-                0 => look(set, epfd, room, NONE_BEFORE),
-                n => Ok(n),
-            };
+            return last_look(set, attachment, epfd, room);
         }
     }
+}
+
+/// The time is over.
+fn last_look(
+    set: &Set,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+) -> Result<usize, i32> {
+    match collect(set, attachment, epfd, room, true).n {
+        0 => look(set, epfd, room, NONE_BEFORE),
+        n => Ok(n),
+    }
+}
+
+/// Is a wait that does not sleep, and has found nothing, to look again, since bytes are just
+/// changing carriers?
+fn comes_again(set: &Set, switch: &mut Moment) -> bool {
+    switching(set).is_some_and(|endpoint| switch.passes(endpoint))
 }
 
 /// Behind `ready` events of rings, what the kernel has to tell, if it was not asked recently, and
