@@ -149,7 +149,7 @@ mod tests {
         assert!((0..SPINS).all(|_| alone.rest() == Rest::Spin));
         let later: Vec<Rest> = (0..5000).map(|_| alone.rest()).collect();
         let yields = later.iter().filter(|rest| **rest == Rest::Yield).count();
-        assert_eq!(yields, 5000 / YIELD_EVERY as usize);
+        assert!(yields.abs_diff(5000 / YIELD_EVERY as usize) <= 1, "{yields}");
         assert!(!later.contains(&Rest::Sleep(LONGEST)));
         let mut crowded = Idle::default();
         crowded.count(100_000);
