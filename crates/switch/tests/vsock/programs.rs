@@ -6,7 +6,6 @@ use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::vsock::packet::{HOST, Header, Op};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
 
 #[test]
 fn a_machine_reaches_programs_of_the_host() {
