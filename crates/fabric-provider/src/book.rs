@@ -155,8 +155,9 @@ unsafe extern "C" fn insert(
     drop(held);
     if elsewhere > 0 {
         eprintln!(
-            "ginnel: {elsewhere} of {count} endpoints are in another segment, and cannot be reached from here: \
-             all processes of a job need one GINNEL_DIR, which each of their containers has mounted"
+            "ginnel: {elsewhere} of {count} endpoints are in another segment, or of another build, and cannot be \
+             reached from here: all processes of a job need one GINNEL_DIR, which each of their containers has \
+             mounted, and one version of libginnel-fi.so"
         );
     }
     good

@@ -11,7 +11,7 @@ mod source;
 use crate::Error;
 use crate::frame::{Frame, Kind, LINE, WORDS};
 use crate::idle::{Idle, Rest};
-use crate::layout::EndpointId;
+use crate::layout::{EndpointId, meeting};
 use crate::node::Node;
 use crate::pair::{Writer, release_writer};
 use crate::seal::Seal;
@@ -66,10 +66,10 @@ impl Active {
         self.node.id()
     }
 
-    /// The segment's own number: names of another segment mean nothing here.
+    /// The segment's number, for builds of one format: who says another cannot be reached.
     #[must_use]
     pub fn segment_id(&self) -> u64 {
-        self.node.segment().id()
+        meeting(self.node.segment())
     }
 
     /// The presence behind it, for sleeping.

@@ -12,7 +12,7 @@ mod sending;
 
 use crate::Error;
 use crate::idle::{Idle, Rest};
-use crate::layout::EndpointId;
+use crate::layout::{EndpointId, meeting};
 use crate::matching::Matching;
 use crate::memory::Memory;
 use crate::node::Node;
@@ -99,10 +99,10 @@ impl Endpoint {
         self.node.id()
     }
 
-    /// The segment's own number: names of another segment mean nothing here.
+    /// The segment's number, for builds of one format: who says another cannot be reached.
     #[must_use]
     pub fn segment_id(&self) -> u64 {
-        self.node.segment().id()
+        meeting(self.node.segment())
     }
 
     /// The presence behind it, for sleeping.

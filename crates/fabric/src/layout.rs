@@ -6,6 +6,10 @@
 //! | [`endpoint`] | an endpoint: its page, its table of incoming pairs |
 //! | [`pair`] | a ring from one endpoint to another |
 //! | [`memory`] | memory that others use directly |
+//!
+//! Builds of different [`FORMAT`]s share a segment without talking to each other. Each frees what
+//! the other's dead left: so the words by which `node::dead` judges whose a group is stay what they
+//! are, whatever the format.
 
 pub(crate) mod endpoint;
 pub(crate) mod memory;
@@ -34,6 +38,17 @@ impl EndpointId {
 #[inline]
 pub(crate) fn word(segment: &Segment, page: u32, at: u64) -> &AtomicU64 {
     segment.word(u64::from(page) * PAGE + at)
+}
+
+/// What endpoints write into each other's pages and rings: one more with each change of a page, of a
+/// frame ([`crate::frame`]), or of what a frame's payload holds.
+const FORMAT: u64 = 1;
+
+/// What two endpoints have in common if they can talk: the segment and the [`FORMAT`]. Plug-ins
+/// exchange it in their addresses, and leave whoever has another number to another transport.
+#[must_use]
+pub(crate) fn meeting(segment: &Segment) -> u64 {
+    segment.id() ^ FORMAT
 }
 
 /// The head of the page, if it is `what` (the first word of its page).
