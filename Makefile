@@ -168,7 +168,7 @@ bench-guests: deps-test
 
 # From port to port of the switch; BENCH_ARGS is the number of rounds.
 bench-switch: deps-switch
-	$(CARGO) build --release -p ginnel-switch --bins --example hosts
+	$(CARGO) build --release -p ginnel-switch --bins --example hosts --example rates
 	scripts/bench-switch.sh $(BENCH_ARGS)
 
 # From guest to guest, over the switch and over a bridge; BENCH_ARGS is the number of rounds.

@@ -2,9 +2,11 @@
 # Frames a second through ginnel-switch, from one port to another and back, beside DPDK's testpmd
 # as the forwarder (io: without a look at the frame; mac: with one) and Open vSwitch over DPDK (it
 # learns addresses, as the switch does), in turn, on one processor; the generator is testpmd with
-# virtio_user on another. Then one frame in flight each way: polling, and
-# asleep between frames. Then two switches as two hosts, by libfabric over TCP on loopback, beside
-# libfabric's own latency. Prints one table; every figure is the median of its rounds.
+# virtio_user on another. The generator has two ports, which send to each other: two flows; for four,
+# two such pairs. Then one frame in flight each way: polling, and asleep between frames. Then what the
+# host's processors do for frames at fixed rates, beside a bridge of the kernel's with taps. Then two
+# switches as two hosts, by libfabric over TCP on loopback, beside libfabric's own latency. Prints
+# tables; every figure is the median of its rounds.
 #
 #   scripts/bench-switch.sh [ROUNDS]          (3; after `cargo build --release -p ginnel-switch`)
 #
@@ -12,8 +14,7 @@
 # left out where it is not installed, and where it does not come up, with what it said. No huge
 # pages are needed.
 # FORWARDER_CPU and GENERATOR_CPU (1 and 0) choose the processors, SECONDS_EACH (4) for how long each run
-# is measured, SIZES ("64 1500"; up to 9000, which Open vSwitch's ports are not set up for) of which
-# frames. A machine that does something else beside it measures that: compare columns, not runs.
+# is measured, SIZES ("64 512 1500 9000") of which frames. A machine that does something else beside it measures that: compare columns, not runs.
 # Each background job is a process group of its own, and is ended as one, by INT. Where this script was
 # started in the background of another, INT is ignored, by it and all it starts: it takes that back.
 [[ -n ${INT_ENDS-} ]] || INT_ENDS=1 exec env --default-signal=INT bash "$0" "$@"
@@ -53,14 +54,14 @@ testpmd() {  # cpu prefix arguments…
 # Open vSwitch with one thread for frames, on the forwarder's processor, and a bridge that learns.
 # --no-huge gives DPDK memory that has no physical addresses, which vhost-user ports do not need;
 # buffers of each port (and not 262144 for all) go into it.
-start_ovs() {
+start_ovs() {  # size
     export OVS_RUNDIR=$work/ovs OVS_LOGDIR=$work/ovs OVS_DBDIR=$work/ovs OVS_SYSCONFDIR=$work/ovs
     rm -rf "$work/ovs"
     mkdir "$work/ovs"
     ovsdb-tool create "$work/ovs/conf.db" /usr/share/openvswitch/vswitch.ovsschema
     ovsdb-server "$work/ovs/conf.db" --remote="punix:$work/ovs/db.sock" 2>>"$work/log" &
     database=$!
-    local tries vsctl=(ovs-vsctl --timeout=30 --db="unix:$work/ovs/db.sock")
+    local tries mtu=() vsctl=(ovs-vsctl --timeout=30 --db="unix:$work/ovs/db.sock")
     for tries in $(seq 100); do
         [[ ! -S $work/ovs/db.sock ]] || break
         sleep 0.1
@@ -74,16 +75,28 @@ start_ovs() {
     "$ovs" "unix:$work/ovs/db.sock" --pidfile="$work/ovs/pid" --log-file="$work/ovs/log" 2>>"$work/log" &
     forwarder=$!
     local port
-    for port in a b; do
-        "${vsctl[@]}" add-port bench "$port.sock" -- set interface "$port.sock" type=dpdkvhostuser
+    (($1 <= 1500)) || mtu=("mtu_request=$1")
+    for port in "${names[@]}"; do
+        "${vsctl[@]}" add-port bench "$port.sock" -- set interface "$port.sock" type=dpdkvhostuser "${mtu[@]}"
     done
-    for port in a b; do
+    for port in "${names[@]}"; do
         ln -sf "$work/ovs/$port.sock" "$work/$port.sock"
     done
 }
 
-start() {  # kind: what listens at $work/a.sock and b.sock
-    local ports=(--port "a:$work/a.sock" --port "b:$work/b.sock" --run-dir "$work")
+names=(a b)
+
+# What testpmd needs for frames of this size.
+large() {
+    (($1 <= 1518)) || echo "--mbuf-size=$(($1 + 512)) --max-pkt-len=$(($1 + 18))"
+}
+
+start() {  # kind size: what listens at $work/a.sock, b.sock …, as many as there are names
+    local name ports=(--run-dir "$work") devices=() vhosts=0
+    for name in "${names[@]}"; do
+        ports+=(--port "$name:$work/$name.sock")
+        devices+=(--vdev "net_vhost$((vhosts++)),iface=$work/$name.sock")
+    done
     rm -f "$work"/*.sock
     case $1 in
         switch) taskset -c "$forwarder_cpu" "$switch" --busy "${ports[@]}" 2>"$work/log" & ;;
@@ -93,15 +106,18 @@ start() {  # kind: what listens at $work/a.sock and b.sock
         io|mac)
             # It ends with its standard input.
             testpmd "$forwarder_cpu" forwarder \
-                --vdev "net_vhost0,iface=$work/a.sock" --vdev "net_vhost1,iface=$work/b.sock" -- \
+                "${devices[@]}" -- $(large "$2") \
                 --total-num-mbufs=16384 --forward-mode="$1" --auto-start \
                 < <(sleep 120) >"$work/log" 2>&1 & ;;
-        ovs) : >"$work/log"; start_ovs ;;
+        ovs) : >"$work/log"; start_ovs "$2" ;;
     esac
     [[ $1 == ovs ]] || forwarder=$!
     local tries
     for tries in $(seq 100); do
-        [[ ! -S $work/a.sock || ! -S $work/b.sock ]] || return 0
+        for name in "${names[@]}"; do
+            [[ -S $work/$name.sock ]] || break
+        done
+        [[ ! -S $work/$name.sock ]] || return 0
         sleep 0.1
     done
     cat "$work/log" >&2
@@ -109,17 +125,19 @@ start() {  # kind: what listens at $work/a.sock and b.sock
     return 1
 }
 
-# Frames a second, both ways together, with so many bursts of so many frames on their way.
+# Frames a second, all flows together, with so many bursts of so many frames on their way.
 measure() {  # kind size burst bursts
-    start "$1"
-    local user=queue_size=1024,mac=02:00:00:00:00 large=()
-    (($2 <= 1518)) || large=(--mbuf-size=$(($2 + 512)) --max-pkt-len=$(($2 + 18)))
+    start "$1" "$2"
+    local user=queue_size=1024,mac=02:00:00:00:00:0 cards=() peers=() at
+    for at in "${!names[@]}"; do
+        cards+=(--vdev "net_virtio_user$at,path=$work/${names[at]}.sock,$user$at")
+        # Port 0 and port 1 are a pair, and so are 2 and 3.
+        peers+=("--eth-peer=$at,02:00:00:00:00:0$((at ^ 1))")
+    done
     mkfifo "$work/say"
-    testpmd "$generator_cpu" generator \
-        --vdev "net_virtio_user0,path=$work/a.sock,$user:0a" \
-        --vdev "net_virtio_user1,path=$work/b.sock,$user:0b" -- -i \
-        --total-num-mbufs=16384 "${large[@]}" --burst="$3" --txpkts="$2" --forward-mode=mac \
-        --eth-peer=0,02:00:00:00:00:0b --eth-peer=1,02:00:00:00:00:0a \
+    testpmd "$generator_cpu" generator "${cards[@]}" -- -i \
+        --total-num-mbufs=16384 $(large "$2") --burst="$3" --txpkts="$2" --forward-mode=mac \
+        "${peers[@]}" \
         <"$work/say" >"$work/generator" 2>&1 &
     local generator=$! tries
     exec 3>"$work/say"
@@ -131,7 +149,7 @@ measure() {  # kind size burst bursts
     # is sent before is lost, and then nothing is under way.
     for tries in $(seq 200); do
         [[ $1 == ovs ]] || break
-        (($(grep -ca 'vHost Device.*has been added' "$work/ovs/log") < 2)) || break
+        (($(grep -ca 'vHost Device.*has been added' "$work/ovs/log") < ${#names[@]})) || break
         sleep 0.1
     done
     echo "start tx_first $4" >&3
@@ -146,7 +164,8 @@ measure() {  # kind size burst bursts
     stop
     rm -f "$work/say"
     # The second look at each port says what came since the first.
-    awk '/Rx-pps:/ { line[++n] = $2 } END { printf "%d\n", line[3] + line[4] }' "$work/generator"
+    awk -v ports="${#names[@]}" '/Rx-pps:/ && ++n > ports { all += $2 } END { printf "%d\n", all }' \
+        "$work/generator"
 }
 
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
@@ -154,29 +173,36 @@ median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 kinds=(switch io mac) one=(switch asleep io mac)
 if [[ ! -x $ovs ]]; then
     echo "Open vSwitch: not measured (openvswitch-switch-dpdk is not installed: scripts/install-deps.sh switch)" >&2
-elif ! start ovs; then
+elif ! start ovs 64; then
     echo "Open vSwitch: not measured, as it does not come up here" >&2
 else
     stop
     kinds+=(ovs) one+=(ovs)
 fi
 declare -A label=([switch]=switch [io]="testpmd io" [mac]="testpmd mac" [ovs]="OVS-DPDK")
-echo "millions of frames a second (both ways together), median of $rounds rounds in turn"
+echo "millions of frames a second (all flows together), median of $rounds rounds in turn"
 printf '%-18s' ""
 for kind in "${kinds[@]}"; do printf ' %12s' "${label[$kind]}"; done
 echo
-for size in ${SIZES:-64 1500}; do
+row() {  # size label
+    local round kind
     for round in $(seq "$rounds"); do
         for kind in "${kinds[@]}"; do
-            measure "$kind" "$size" 32 16 >>"$work/$kind-$size"
+            measure "$kind" "$1" 32 16 >>"$work/$kind-$1-${#names[@]}"
         done
     done
-    printf '%-18s' "$size bytes"
+    printf '%-18s' "$2"
     for kind in "${kinds[@]}"; do
-        median <"$work/$kind-$size" | awk '{ printf " %12.2f", $1 / 1e6 }'
+        median <"$work/$kind-$1-${#names[@]}" | awk '{ printf " %12.2f", $1 / 1e6 }'
     done
     echo
+}
+for size in ${SIZES:-64 512 1500 9000}; do
+    row "$size" "$size bytes"
 done
+names=(a b c d)
+row 64 "64 bytes, 4 flows"
+names=(a b)
 echo "microseconds from port to port, one frame in flight each way"
 label+=([switch]="switch, polling" [asleep]="switch, asleep")
 for round in $(seq "$rounds"); do
@@ -189,7 +215,13 @@ for kind in "${one[@]}"; do
     median <"$work/$kind-one" | awk -v l="${label[$kind]}" '{ printf "%-18s %10.2f\n", l, $1 ? 2e6 / $1 : 0 }'
 done
 
-hosts=${CARGO_TARGET_DIR:-target}/release/examples/hosts
+examples=${CARGO_TARGET_DIR:-target}/release/examples
+if [[ -x $examples/rates ]]; then
+    "$examples/rates" "$rounds" 2>/dev/null
+else
+    echo "fixed rates: not measured (cargo build --release -p ginnel-switch --example rates)" >&2
+fi
+hosts=$examples/hosts
 if [[ ! -x $hosts ]]; then
     echo "two hosts: not measured (cargo build --release -p ginnel-switch --example hosts)" >&2
     exit 0
