@@ -7,6 +7,7 @@ mod cache;
 mod common;
 mod cp;
 mod death;
+mod differential;
 mod dkms;
 mod doctor;
 mod driver;

@@ -1,9 +1,9 @@
 // Who executes a step: the first thread (A), a child process (B), or one of two further threads
 // (T, U). The first thread reads the script and hands each step on, so that the order is the
 // script's. It waits for the answer, unless the step is to go on beside those that follow (`go`);
-// `collect` waits for all that go.
+// `collect` waits for all that go. B may be elsewhere from the start (`far.h`).
 #pragma once
-#include "ready.h"
+#include "far.h"
 
 enum { ACTORS = 3, ANSWER = sizeof answer.is };
 static const char NAMES[ACTORS] = "BTU";
@@ -16,8 +16,6 @@ struct actor {
 };
 
 static struct actor actors[ACTORS];
-
-static void execute(const char *line);
 
 static int high(int fd) {
     int moved = fcntl(fd, F_DUPFD_CLOEXEC, 600);
@@ -94,7 +92,10 @@ static struct actor *actor(char name) {
     return a->there ? a : NULL;
 }
 
+static bool is_far(const struct actor *a) { return far.there && a == &actors[0]; }
+
 static bool post(struct actor *a, const char *line) {
+    if (is_far(a)) return a->busy = far_step(line);
     char step[512] = "";
     snprintf(step, sizeof step, "%s", line);
     a->busy = write(a->to, step, sizeof step) == sizeof step;
@@ -103,8 +104,8 @@ static bool post(struct actor *a, const char *line) {
 
 static void take(struct actor *a) {
     static char text[ANSWER];
-    size_t n = 0;
-    while (n < ANSWER) {
+    size_t n = is_far(a) && far_answer(text, ANSWER) ? ANSWER : 0;
+    while (n < ANSWER && !is_far(a)) {
         ssize_t r = read(a->from, text + n, ANSWER - n);
         if (r < 0 && errno == EINTR) continue;
         if (r <= 0) break;
@@ -117,7 +118,7 @@ static void take(struct actor *a) {
 // `exit`: B ends with its descriptors open.
 static void do_exit(const struct words *w) {
     struct actor *b = &actors[0];
-    if (!b->there || b->busy) return say("not there");
+    if (!b->there || b->busy || is_far(b)) return say("not there");
     for (int i = 0; i < STREAMS; i++) {
         // What it filled would end behind more bytes than the receiver's buffer takes.
         if (shared->stream[i].filled && w->count) return say("full");

@@ -1,12 +1,15 @@
 // Executes a script of system calls and says what each answered, one line for each step: once
 // plainly and once under Ginnel, the two texts are the same, or one of them is wrong.
 //
-//   interpret SCRIPT SECONDS
+//   interpret SCRIPT SECONDS [ADDRESS PORT MICROSECONDS]
+//   interpret - SECONDS ADDRESS PORT MICROSECONDS
 //
 // A line of a script is `[go] [ACTOR] STEP WORDS…`; the steps are in the table below, and each is
 // described where it is done. After each step the interpreter gives loopback time to deliver, so
 // that no answer depends on how fast it was. A script that takes longer than SECONDS is said to
-// hang, at the step which it had come to.
+// hang, at the step which it had come to. With an address, actor B is the second form's, which may
+// be in another machine: each connection is between the two, and MICROSECONDS is how long a network
+// takes to deliver.
 #include "actors.h"
 
 static const struct step {
@@ -14,7 +17,7 @@ static const struct step {
     void (*does)(const struct words *);
     bool settles;  // it may change what others see
 } STEPS[] = {
-    {"tcp", do_tcp, true},        {"listen", do_listen, false}, {"connect", do_connect, true},
+    {"tcp", do_connection, true},        {"listen", do_listen, false}, {"connect", do_connect, true},
     {"accept", do_accept, true},  {"pipe", do_pipe, false},     {"event", do_event, false},
     {"epoll", do_epoll, false},   {"dup", do_dup, false},       {"dup2", do_dup, true},
     {"shut", do_shut, true},      {"close", do_close, true},    {"opt", do_option, true},
@@ -26,7 +29,7 @@ static const struct step {
     {"mod", do_ctl, false},       {"del", do_ctl, false},       {"wait", do_wait, false},
     {"pwait", do_wait, false},    {"poll", do_poll, false},     {"ppoll", do_poll, false},
     {"select", do_select, false}, {"fork", do_fork, true},      {"exit", do_exit, true},
-    {"collect", do_collect, false},
+    {"collect", do_collect, false}, {"call", do_call, true},
 };
 
 static void execute(const char *line) {
@@ -53,7 +56,7 @@ static void hang(int signal) {
     (void)signal;
     char text[64];
     int n = snprintf(text, sizeof text, "%d HANG\n", line_number);
-    if (actors[0].there) kill(actors[0].pid, SIGKILL);
+    if (actors[0].there && !far.there) kill(actors[0].pid, SIGKILL);
     if (write(1, text, (size_t)n) != n) _exit(99);
     _exit(97);
 }
@@ -80,7 +83,7 @@ static void run(char *line) {
         }
     }
     // Whoever sleeps and is woken by this step is to have taken what it is about before the next.
-    if (anybody_busy()) sleep_us(4 * SETTLE_US);
+    if (anybody_busy()) sleep_us(4 * settle_us);
     show();
 }
 
@@ -98,16 +101,35 @@ static void prepare(const char *seconds) {
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = pattern(0, i);
     if (write(pattern_file, bytes, sizeof bytes) != sizeof bytes) _exit(98);
     alarm((unsigned)atoi(seconds));
+    here.s_addr = htonl(INADDR_LOOPBACK);
+}
+
+// Meets the other machine's interpreter.
+static void meet(char **argv, bool calls) {
+    settle_us = atol(argv[5]);
+    far_meet(argv[3], argv[4], calls);
+    here = far.address;
+    actors[0].there = true;
 }
 
 int main(int argc, char **argv) {
-    FILE *script = argc > 2 ? fopen(argv[1], "r") : NULL;
-    if (!script) return fprintf(stderr, "usage: interpret SCRIPT SECONDS\n"), 2;
+    bool serves = argc == 6 && !strcmp(argv[1], "-");
+    if (serves) {
+        prepare(argv[2]);
+        meet(argv, true);
+        far_serve();
+        return 0;
+    }
+    FILE *script = argc == 3 || argc == 6 ? fopen(argv[1], "r") : NULL;
+    if (!script) {
+        return fprintf(stderr, "usage: interpret SCRIPT SECONDS [ADDRESS PORT MICROSECONDS]\n"), 2;
+    }
     static char lines[1024][512];
     int count = 0;
     while (count < 1024 && fgets(lines[count], sizeof lines[count], script)) count++;
     fclose(script);
     prepare(argv[2]);
+    if (argc == 6) meet(argv, false);
     for (int i = 0; i < count; i++) {
         lines[i][strcspn(lines[i], "\n")] = 0;
         line_number = i + 1;

@@ -23,28 +23,53 @@ static void limits(int fd, long ms) {
 static int listen_at(struct sockaddr_in *at) {
     socklen_t size = sizeof *at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = here};
     bind(fd, (void *)at, size);
     listen(fd, 16);
     getsockname(fd, (void *)at, &size);
     return fd;
 }
 
-// One byte there, and where `back` one back: what a connection does before a script looks at it,
-// so that it is carried by then.
-static void warm(const struct slot *a, const struct slot *b, int times, bool back) {
-    for (int i = 0; i < times; i++) {
-        for (int way = 0; way < 1 + back; way++) {
-            const struct slot *from = way ? b : a, *to = way ? a : b;
-            struct stream *s = stream(from->out);
-            uint8_t out = pattern(from->out, s->sent++), in = 0;
-            if (write(from->fd, &out, 1) != 1 || read(to->fd, &in, 1) != 1 || in != out) {
-                say(" warming failed");
-                return;
-            }
-            s->got++;
-        }
+// One end's part of warming: a byte out, or in, and where `back` one the other way, so many times.
+// What a connection does before a script looks at it, so that it is carried by then.
+static bool warm_way(const struct slot *s, bool out) {
+    struct stream *of = stream(out ? s->out : s->in);
+    uint8_t byte = pattern(out ? s->out : s->in, out ? of->sent++ : of->got++), got = 0;
+    if (out) return write(s->fd, &byte, 1) == 1;
+    return read(s->fd, &got, 1) == 1 && got == byte;
+}
+
+static void warm_end(const struct slot *s, int times, bool back, bool begins) {
+    for (int i = 0; i < times * (1 + back); i++) {
+        bool out = back ? (i % 2 == 0) == begins : begins;
+        if (!warm_way(s, out)) return say(" warming failed");
     }
+}
+
+// The same of both ends.
+static void warm(const struct slot *a, const struct slot *b, int times, bool back) {
+    for (int i = 0; i < times * (1 + back); i++) {
+        bool turned = back && i % 2;
+        if (warm_way(turned ? b : a, true) && warm_way(turned ? a : b, false)) continue;
+        return say(" warming failed");
+    }
+}
+
+static const struct warming {
+    const char *how;
+    int times;
+    bool back;
+} WARMINGS[] = {{"both", 16, true}, {"one", 24, false}, {"cold", 0, false}};
+
+static const struct warming *warming(const char *how) {
+    size_t i = 0;
+    while (i < 2 && strcmp(WARMINGS[i].how, how)) i++;
+    return &WARMINGS[i];
+}
+
+static void begin(int fd) {
+    no_delay(fd);
+    limits(fd, 2000);
 }
 
 // `tcp SLOT SLOT both|one|cold`: a connection, the end that accepts first.
@@ -55,16 +80,13 @@ static void do_tcp(const struct words *w) {
     if (connect(c, (void *)&at, sizeof at) < 0) say("connect: %s", strerrorname_np(errno));
     int a = accept(l, NULL, NULL);
     close(l);
-    no_delay(c);
-    no_delay(a);
-    limits(c, 2000);
-    limits(a, 2000);
+    begin(c);
+    begin(a);
     int there = new_stream(), back = new_stream();
     put(place(w, 1), a, CONNECTION, there, back);
     put(place(w, 2), c, CONNECTION, back, there);
-    const char *how = word(w, 3);
-    if (!strcmp(how, "both")) warm(place(w, 2), place(w, 1), 16, true);
-    if (!strcmp(how, "one")) warm(place(w, 2), place(w, 1), 24, false);
+    const struct warming *how = warming(word(w, 3));
+    warm(place(w, 2), place(w, 1), how->times, how->back);
     limits(c, LIMIT_MS);
     limits(a, LIMIT_MS);
     say("connected");

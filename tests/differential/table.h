@@ -40,7 +40,6 @@ enum {
     PERIOD = 251,     // of the pattern: a prime, so that it fits no power of two
     BLOCK = 65536,    // of filling and draining
     LIMIT_MS = 10,    // SO_RCVTIMEO and SO_SNDTIMEO of every connection
-    SETTLE_US = 1200, // in which loopback delivers
     WORDS = 24,
 };
 
@@ -73,6 +72,8 @@ static struct shared *shared;
 static struct slot slots[SLOTS];
 static uint64_t room = 2000;  // bytes that a stream may hold unread, where it is not filled
 static int pattern_file = -1;
+static long settle_us = 1200;  // in which loopback delivers
+static struct in_addr here = {0};  // where this machine's listeners are: loopback, or what the other reaches
 
 struct text {
     size_t length;
@@ -105,7 +106,7 @@ static void sleep_us(long us) {
     }
 }
 
-static void settle(void) { sleep_us(SETTLE_US); }
+static void settle(void) { sleep_us(settle_us); }
 
 // Byte `at` of stream `s`.
 static uint8_t pattern(int s, uint64_t at) { return (uint8_t)((at + (uint64_t)s * 37) % PERIOD); }

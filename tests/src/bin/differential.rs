@@ -31,6 +31,9 @@ struct Args {
     /// Prints the script of --seed, and runs nothing
     #[arg(long)]
     print: bool,
+    /// Scripts for two processes, of which none forked the other
+    #[arg(long)]
+    between: bool,
     /// How many at once
     #[arg(long, default_value_t = 4)]
     jobs: usize,
@@ -84,7 +87,8 @@ fn main() -> ExitCode {
         (first, first + (1 << 40))
     });
     if args.print {
-        (seeds.0..seeds.1).for_each(|seed| print!("{}", Script::of_seed(seed).text()));
+        let script = if args.between { Script::between } else { Script::of_seed };
+        (seeds.0..seeds.1).for_each(|seed| print!("{}", script(seed).text()));
         return ExitCode::SUCCESS;
     }
     let seconds = args.seconds.or(given.is_none().then_some(60));
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         seeds,
         limit: seconds.map(Duration::from_secs),
         mode: args.mode,
+        between: args.between,
         jobs: args.jobs,
         minimised: args.minimise,
         to: args.to,

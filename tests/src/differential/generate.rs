@@ -16,7 +16,7 @@ use super::random::Random;
 enum Owner {
     /// The first process, and each of its threads.
     First,
-    /// The child.
+    /// The child, or the process in its place that nobody forked.
     Child,
     /// Both.
     Both,
@@ -51,6 +51,8 @@ struct Generator {
     sets: Vec<(u64, Owner)>,
     registered: Vec<Registration>,
     forked: bool,
+    /// The child is another machine's process from the start, and has one end of each connection.
+    between: bool,
     threads: bool,
     /// From which slot a thread receives, while others act.
     receives: Option<u64>,
@@ -66,9 +68,10 @@ struct Generator {
     level: u64,
 }
 
-/// The steps of `seed`.
+/// The steps of `seed`, for a process and its child or, where they are `between` two, for two of
+/// which each may be in a machine of its own.
 #[must_use]
-pub fn steps(seed: u64) -> Vec<String> {
+pub fn steps(seed: u64, between: bool) -> Vec<String> {
     let mut random = Random::new(seed);
     let threads = random.chance(45);
     let same_data = random.weigh(&[(6, 0), (3, 50), (1, 100)]);
@@ -83,6 +86,7 @@ pub fn steps(seed: u64) -> Vec<String> {
         sets: Vec::new(),
         registered: Vec::new(),
         forked: false,
+        between,
         threads,
         receives: None,
         fills,
@@ -149,6 +153,9 @@ impl Generator {
     }
 
     fn process(&mut self) -> Option<()> {
+        if self.between {
+            return None;
+        }
         if !self.forked {
             self.steps.push("fork".to_owned());
             self.forked = true;
@@ -171,8 +178,8 @@ impl Generator {
     /// off for 40 ms: each wait is longer than two of these. Behind a full buffer FIN waits for
     /// room, and that for as long as the kernel likes: where streams are filled nothing ends here.
     fn beside(&mut self) {
-        /// How long they wait, ms.
-        const LONG: u64 = 150;
+        // How long they wait, ms: a network takes its time.
+        let long = if self.between { 400 } else { 150 };
         let ends = u64::from(!self.fills);
         let sets: Vec<u64> =
             self.sets.iter().filter(|s| s.1 != Owner::Child).map(|s| s.0).collect();
@@ -183,11 +190,11 @@ impl Generator {
                 self.receives = Some(end.slot);
                 format!("recv {} 400 -", end.slot)
             }
-            _ => self.wait_on(set, LONG),
+            _ => self.wait_on(set, long),
         };
         self.steps.push(format!("go T {first}"));
         if self.random.chance(50) {
-            let second = self.wait_on(set, LONG);
+            let second = self.wait_on(set, long);
             self.steps.push(format!("go U {second}"));
         }
         // The threads are at work: whoever acts is the first, or the child.

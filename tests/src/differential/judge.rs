@@ -62,32 +62,8 @@ impl Judge {
 
     /// Judges `script`, of which there is a plain run.
     pub fn judge_beside(&mut self, script: &Script, plain: Said) -> Verdict {
-        let mut plain = vec![plain];
-        let mut carried = vec![self.carried.run(script)];
-        if self.differs(script, &plain, &carried[0]).is_none() {
-            return Verdict::Same;
-        }
-        let mut found = Vec::new();
-        for runs in ROUNDS {
-            while carried.len() < runs {
-                plain.push(self.plain.run(script));
-                carried.push(self.carried.run(script));
-            }
-            let open = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said, &[]));
-            if let Some(open) = open {
-                return Verdict::Open(open);
-            }
-            found = carried.iter().filter_map(|said| self.differs(script, &plain, said)).collect();
-            if found.len() * 2 <= runs {
-                break;
-            }
-        }
-        let often = found.len() * 2 > carried.len();
-        match found.into_iter().next() {
-            None => Verdict::Same,
-            Some(first) if often => Verdict::Differs(first),
-            Some(first) => Verdict::Seldom(first),
-        }
+        let Self { plain: place, carried, ignored, .. } = self;
+        judge_runs(script, ignored, plain, || place.run(script), || carried.run(script))
     }
 
     /// Whether `script` differs in this kind twice in a row, or in two runs of three. For
@@ -111,15 +87,51 @@ impl Judge {
         }
         shown >= 2
     }
+}
 
-    /// How `said` differs from the first plain run, if it is like none of them.
-    fn differs(&self, script: &Script, plain: &[Said], said: &Said) -> Option<Difference> {
-        let from = |one| compare(script, one, said, &self.ignored);
-        if plain.iter().any(|one| from(one).is_none()) {
-            return None;
-        }
-        from(plain.first()?)
+/// Judges `script` by a plain run, and what further runs say, wherever they are.
+pub fn judge_runs(
+    script: &Script,
+    ignored: &[String],
+    plain: Said,
+    mut run_plainly: impl FnMut() -> Said,
+    mut run_carried: impl FnMut() -> Said,
+) -> Verdict {
+    let mut plain = vec![plain];
+    let mut carried = vec![run_carried()];
+    if differs(script, ignored, &plain, &carried[0]).is_none() {
+        return Verdict::Same;
     }
+    let mut found = Vec::new();
+    for runs in ROUNDS {
+        while carried.len() < runs {
+            plain.push(run_plainly());
+            carried.push(run_carried());
+        }
+        let open = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said, &[]));
+        if let Some(open) = open {
+            return Verdict::Open(open);
+        }
+        found = carried.iter().filter_map(|said| differs(script, ignored, &plain, said)).collect();
+        if found.len() * 2 <= runs {
+            break;
+        }
+    }
+    let often = found.len() * 2 > carried.len();
+    match found.into_iter().next() {
+        None => Verdict::Same,
+        Some(first) if often => Verdict::Differs(first),
+        Some(first) => Verdict::Seldom(first),
+    }
+}
+
+/// How `said` differs from the first plain run, if it is like none of them.
+fn differs(script: &Script, ignored: &[String], plain: &[Said], said: &Said) -> Option<Difference> {
+    let from = |one| compare(script, one, said, ignored);
+    if plain.iter().any(|one| from(one).is_none()) {
+        return None;
+    }
+    from(plain.first()?)
 }
 
 /// Whether two plain runs of `script` agree.

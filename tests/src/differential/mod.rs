@@ -25,7 +25,7 @@ mod script;
 mod search;
 
 pub use compare::Difference;
-pub use judge::{Judge, Verdict, repeats};
+pub use judge::{Judge, Verdict, judge_runs, repeats};
 pub use minimise::minimise;
 pub use run::{Carried, MODES, Mode, Said};
 pub use script::Script;

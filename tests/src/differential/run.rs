@@ -79,6 +79,8 @@ pub struct Said {
 
 /// Seconds after which a script hangs.
 pub const SECONDS: u32 = 4;
+/// Microseconds in which loopback delivers.
+const DELIVERED: &str = "1200";
 /// Runs that share a segment.
 const RUNS: u32 = 100;
 
@@ -140,10 +142,22 @@ impl Place {
             .expect("a stand's folder can be written");
         let mut command = self.stand.command(build::interpreter());
         command.arg(&file).arg(SECONDS.to_string());
-        match self.stand.try_run(&mut command) {
-            Ok(done) => read(script, &done),
+        let other = script.is_between().then(|| {
+            let place = ["127.0.0.1", &crate::port::free(), DELIVERED];
+            command.args(place);
+            let mut other = self.stand.command(build::interpreter());
+            self.stand.start(other.args(["-", &SECONDS.to_string()]).args(place))
+        });
+        let said = match self.stand.try_run(&mut command) {
+            Ok(done) => {
+                let ended = (!done.success())
+                    .then(|| format!("{} {}", done.status, done.stderr.trim_end()));
+                Said::read(script, &done.stdout, ended)
+            }
             Err(seen) => Said { answers: Vec::new(), broken: Some(seen) },
-        }
+        };
+        other.map(|other| other.try_finish());
+        said
     }
 
     /// What the interpreter looks like while it hangs: each thread's stack, and `ginnel status`.
@@ -171,21 +185,23 @@ impl Place {
     }
 }
 
-/// The lines of the interpreter, each `LINE ANSWER`.
-fn read(script: &Script, done: &crate::Done) -> Said {
-    let mut said = Said { answers: vec![String::new(); script.steps.len()], broken: None };
-    for line in done.stdout.lines() {
-        let (number, text) = line.split_once(' ').unwrap_or((line, ""));
-        let place = number.parse::<usize>().ok().and_then(|n| n.checked_sub(1));
-        if let Some(answer) = place.and_then(|place| said.answers.get_mut(place)) {
-            text.clone_into(answer);
+impl Said {
+    /// What the interpreter's lines say, each `LINE ANSWER`. `ended`: how it ended, where that was
+    /// not well.
+    #[must_use]
+    pub fn read(script: &Script, lines: &str, ended: Option<String>) -> Self {
+        let mut said = Self { answers: vec![String::new(); script.steps.len()], broken: None };
+        for line in lines.lines() {
+            let (number, text) = line.split_once(' ').unwrap_or((line, ""));
+            let place = number.parse::<usize>().ok().and_then(|n| n.checked_sub(1));
+            if let Some(answer) = place.and_then(|place| said.answers.get_mut(place)) {
+                text.clone_into(answer);
+            }
+            if text == "HANG" {
+                said.broken = Some(format!("hangs at step {number}"));
+            }
         }
-        if text == "HANG" {
-            said.broken = Some(format!("hangs at step {number}"));
-        }
+        said.broken = said.broken.or(ended);
+        said
     }
-    if said.broken.is_none() && !done.success() {
-        said.broken = Some(format!("{} {}", done.status, done.stderr.trim_end()));
-    }
-    said
 }

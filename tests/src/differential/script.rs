@@ -2,6 +2,9 @@
 
 use super::generate;
 
+/// The header's line of a script for two processes.
+pub const BETWEEN: &str = "between two processes";
+
 /// A list of steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
@@ -17,7 +20,21 @@ impl Script {
     /// The one that `seed` stands for.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
-        Self { name: format!("seed {seed}"), header: Vec::new(), steps: generate::steps(seed) }
+        let steps = generate::steps(seed, false);
+        Self { name: format!("seed {seed}"), header: Vec::new(), steps }
+    }
+
+    /// The same for two processes, of which each may be in a machine of its own.
+    #[must_use]
+    pub fn between(seed: u64) -> Self {
+        let header = vec![BETWEEN.to_owned()];
+        Self { name: format!("between {seed}"), header, steps: generate::steps(seed, true) }
+    }
+
+    /// Whether it is for two processes, of which none forked the other.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.header.iter().any(|line| line == BETWEEN)
     }
 
     /// From a file's text.

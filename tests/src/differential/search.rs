@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::run::shimmed;
+use super::script::BETWEEN;
 use super::{Carried, Judge, MODES, Mode, Script, Verdict, minimise};
 use crate::build;
 
@@ -19,6 +20,8 @@ pub struct Search {
     pub limit: Option<Duration>,
     /// The one mode, or `None`: each seed with FIFOs and in one of the others, in turn.
     pub mode: Option<Mode>,
+    /// Whether the scripts are for two processes, of which none forked the other.
+    pub between: bool,
     /// How many scripts at once.
     pub jobs: usize,
     /// How many seeds of each kind of difference to make small.
@@ -125,7 +128,7 @@ fn lock(summary: &Mutex<Summary>) -> std::sync::MutexGuard<'_, Summary> {
 }
 
 fn one_seed(search: &Search, seed: u64, judges: &mut Vec<Judge>, summary: &Mutex<Summary>) {
-    let script = Script::of_seed(seed);
+    let script = if search.between { Script::between(seed) } else { Script::of_seed(seed) };
     lock(summary).seeds += 1;
     let mut plain = None;
     for mode in modes_of(search, seed).into_iter().filter(|mode| mode.takes(&script)) {
@@ -196,8 +199,9 @@ fn write(search: &Search, script: &Script, judge: &mut Judge, kind: &str) -> Pat
     let file = search.to.join(name);
     let _ = std::fs::create_dir_all(&search.to);
     let mut text = script.clone();
-    text.header =
-        vec![format!("{}, mode: {}", script.name, judge.mode.name), format!("kind: {kind}")];
+    text.header.retain(|line| line == BETWEEN);
+    text.header.push(format!("{}, mode: {}", script.name, judge.mode.name));
+    text.header.push(format!("kind: {kind}"));
     if let Verdict::Differs(found) | Verdict::Seldom(found) | Verdict::Open(found) =
         judge.judge(script)
     {

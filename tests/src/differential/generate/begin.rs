@@ -36,12 +36,12 @@ impl Generator {
                 listens: true,
             });
         }
-        let apart = self.random.chance(25);
+        let apart = self.random.chance(25) && !self.between;
         if apart {
             self.apart();
         }
         self.sets_of(Owner::First);
-        if apart {
+        if apart || self.between {
             self.sets_of(Owner::Child);
         }
     }
@@ -50,17 +50,19 @@ impl Generator {
         let (a, b) = (self.slot(), self.slot());
         let how = self.random.weigh(&[(16, "both"), (2, "one"), (2, "cold")]);
         self.steps.push(format!("tcp {a} {b} {how}"));
-        for slot in [a, b] {
+        let other = if self.between { Owner::Child } else { Owner::First };
+        for (slot, owner) in [(a, Owner::First), (b, other)] {
             self.ends.push(End {
                 slot,
-                owner: Owner::First,
+                owner,
                 reads: true,
                 writes: true,
                 socket: true,
                 listens: false,
             });
             if self.random.chance(60) {
-                self.steps.push(format!("opt {slot} NONBLOCK 1"));
+                let who = if owner == Owner::Child { "B " } else { "" };
+                self.steps.push(format!("{who}opt {slot} NONBLOCK 1"));
             }
         }
     }

@@ -1,0 +1,114 @@
+//! Random programs of two processes, one in each of two guests (`tests/differential`): every answer
+//! is the same whether their connections are carried by the segment or go over the network.
+
+use crate::common::{Lab, PATIENCE, reported};
+use ginnel_guest::machine;
+use ginnel_tests::build;
+use ginnel_tests::differential::{Said, Script, Verdict, judge_runs};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+/// Microseconds in which the network delivers between emulated machines, on a busy host.
+const DELIVERED: &str = "15000";
+/// Seconds after which a script hangs: a whole one takes some three.
+const SECONDS: u32 = 60;
+/// How many at once: they mostly wait.
+const JOBS: u64 = 3;
+
+/// Runs a script: its first process in the first guest, B in the second.
+fn run(lab: &Lab, job: u64, script: &Script, carried: bool) -> Said {
+    static PORTS: AtomicU16 = AtomicU16::new(0);
+    let port = 7000 + PORTS.fetch_add(1, Ordering::Relaxed) % 20_000;
+    let how = if carried {
+        "GINNEL_AFTER=0 GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run --"
+    } else {
+        ""
+    };
+    let (one, two, file) = (&lab.guests[0], &lab.guests[1], format!("/root/script.{job}"));
+    one.put(&file, 0o644, script.text().as_bytes()).expect("put there");
+    let begin = |guest: &machine::Guest, script: &str| {
+        let command = format!("{how} ./interpret {script} {SECONDS} 10.77.0.1 {port} {DELIVERED}");
+        guest.start(&command, PATIENCE).expect("started")
+    };
+    let (first, second) = (begin(one, &file), begin(two, "-"));
+    let (first, second) = (first.finish().expect("ended"), second.finish().expect("ended"));
+    let ended = (first.status != 0)
+        .then(|| format!("{} {} {}", first.status, first.err.trim_end(), second.err.trim_end()));
+    Said::read(script, &first.out, ended)
+}
+
+/// Judges so many scripts, from this seed on.
+fn scripts_are_the_same(first: u64, count: u64) {
+    let _alone = machine::alone();
+    let interpreter = std::fs::read(build::interpreter()).expect("compiled");
+    let lab = Lab::with_files(2, vec![("/root/interpret".to_owned(), 0o755, interpreter)]);
+    let (next, warmed) = (AtomicU64::new(first), AtomicU64::new(0));
+    let (differ, open) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for job in 0..JOBS {
+            let (lab, next, warmed, differ, open) = (&lab, &next, &warmed, &differ, &open);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        return;
+                    }
+                    let script = Script::between(seed);
+                    let plain = run(lab, job, &script, false);
+                    let (plainly, carried) = (
+                        || run(lab, job, &script, false),
+                        || {
+                            warmed.fetch_add(2 * script.warmed(), Ordering::Relaxed);
+                            run(lab, job, &script, true)
+                        },
+                    );
+                    match judge_runs(&script, &[], plain, plainly, carried) {
+                        Verdict::Same => {}
+                        Verdict::Open(_) | Verdict::Seldom(_) => {
+                            open.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Verdict::Differs(found) => {
+                            let step = script.steps.get(found.at).cloned().unwrap_or_default();
+                            let found = format!("{seed}: {step}: {found:?}");
+                            eprintln!("{found}");
+                            differ.lock().expect("nobody panicked").push(found);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let moved: u64 = lab.guests.iter().map(|guest| reported(guest, "upgrades")).sum();
+    let warmed = warmed.into_inner();
+    let differ = differ.into_inner().expect("nobody panicked");
+    eprintln!(
+        "{count} scripts from {first}: {} differ, {} open or seldom; {moved} of {warmed} warmed directions carried",
+        differ.len(),
+        open.into_inner()
+    );
+    assert!(moved * 10 > warmed * 8, "too little was carried: {moved} of {warmed}");
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    lab.assert_healthy();
+}
+
+/// The same seeds always, but where `GINNEL_SEED` says otherwise.
+fn first_seed() -> u64 {
+    std::env::var_os("GINNEL_SEED").map_or(1, |_| ginnel_tests::seed())
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn random_scripts_between_two_guests() {
+    scripts_are_the_same(first_seed(), 24);
+}
+
+/// Tests that no target runs.
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "by hand: an hour and a half"]
+    fn a_thousand_scripts_between_two_guests() {
+        scripts_are_the_same(first_seed(), 1000);
+    }
+}
