@@ -201,6 +201,14 @@ impl Joined {
             || self.peers.moved(from, to)
     }
 
+    /// The peer at which a member of the segment is, where other kernels have the segment too and it
+    /// says so.
+    #[must_use]
+    #[inline]
+    pub fn peer_of(&self, member: u16) -> Option<u16> {
+        place::peer_at(&self.segment, member)
+    }
+
     /// Page of the service thread's waiter, 0 where there is none.
     #[must_use]
     pub fn service_page(&self) -> u32 {

@@ -96,6 +96,11 @@ pub(crate) fn peer_of(word: u64) -> Option<u16> {
     (word & 0xff == AMONG).then_some((word >> 8 & 0xff) as u16)
 }
 
+/// The same of a member.
+pub(crate) fn peer_at(segment: &Segment, member: u16) -> Option<u16> {
+    (member < count(segment)).then(|| peer_of(word(segment, member).load(Ordering::Relaxed)))?
+}
+
 /// The same with the low bits of that peer's generation: which life of it the member belongs to.
 #[must_use]
 pub fn life_of(word: u64) -> Option<(u16, u16)> {

@@ -9,33 +9,41 @@
 //! its place among what the rings have by when it began ([`since`]).
 //!
 //! What a peer writes there, or leaves out, changes the order of reports and how often the kernel
-//! is asked, and nothing else. Connections through NAT have other ports at each end, and other
-//! machines other clocks: their times are not found, and what the kernel tells of them comes first.
+//! is asked, and nothing else. Connections through NAT have other ports at each end: their times are
+//! not found, and what the kernel tells of them comes first. So it is with what has no end here that
+//! says at which machine the other is.
 
 use crate::attach::Attachment;
+use crate::clocks::{self, Machine};
 use crate::endpoint::Endpoint;
 use crate::ledger::SLOTS;
-use crate::order::{PLACE, TIME, stamp, ticks, time_of};
+use crate::order::{PLACE, TIME, stamp, ticks};
 use crate::tuple::ports_of;
-use ginnel_region::{LATELY_ENTRIES, Segment};
+use ginnel_node::Joined;
+use ginnel_region::LATELY_ENTRIES;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Of each slot that was used here, the ports of its connection, and below them part of its cookie.
 static PORTS: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS as usize];
 
-/// Who speaks to whom, as an entry has it.
-fn key(from: u16, to: u16) -> u64 {
-    (u64::from(from) << 16 | u64::from(to)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        >> (u64::BITS - PLACE)
+/// Who speaks to whom, as an entry has it: in the lowest bits by whose clock.
+fn key(from: u16, to: u16, by: Machine) -> u64 {
+    let ports = (u64::from(from) << 16 | u64::from(to)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ports >> (u64::BITS - PLACE + Machine::BITS) << Machine::BITS | u64::from(by.0)
+}
+
+/// When an entry was made, as of `now`.
+fn time_of(joined: &Joined, entry: u64, now: u64) -> u64 {
+    clocks::time_of(joined, Machine((entry >> TIME) as u8), entry, now)
 }
 
 impl Endpoint<'_> {
     /// Has `call` give something of this end to the kernel.
     #[inline]
     pub fn says_by_tcp<T>(self, call: impl FnOnce() -> T) -> T {
-        let segment = &self.attachment.node.joined().segment;
-        let (own, others) = self.ports();
-        segment.begin_tcp(stamp(key(own, others), ticks()));
+        let joined = self.attachment.node.joined();
+        let (segment, (own, others)) = (&joined.segment, self.ports());
+        segment.begin_tcp(stamp(key(own, others, Machine::own(joined)), ticks()));
         let done = call();
         segment.note_tcp();
         done
@@ -60,7 +68,8 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn spoken_since(self, from: u64, now: u64) -> Option<u64> {
         let (own, others) = self.ports();
-        find(&self.attachment.node.joined().segment, key(others, own), from, now)
+        let key = key(others, own, self.others_machine());
+        find(self.attachment.node.joined(), key, from, now)
     }
 }
 
@@ -69,19 +78,21 @@ impl Endpoint<'_> {
 /// that. `None`: not known.
 #[must_use]
 pub fn since(attachment: &Attachment, fd: i32, from: u64, now: u64) -> Option<u64> {
-    let (own, others) = ports_of(fd)?;
-    find(&attachment.node.joined().segment, key(others, own), from, now)
+    let ((own, others), joined) = (ports_of(fd)?, attachment.node.joined());
+    find(joined, key(others, own, Machine::own(joined)), from, now)
 }
 
 /// When what was noted as number `place` began, ticks, as of `now`; 0: not known.
 #[must_use]
 pub fn begun(attachment: &Attachment, place: u64, now: u64) -> u64 {
-    let segment = &attachment.node.joined().segment;
+    let joined = attachment.node.joined();
+    let segment = &joined.segment;
     let kept = (1..=LATELY_ENTRIES).contains(&segment.begun_by_tcp().wrapping_sub(place));
-    if kept { time_of(segment.lately_by_tcp(place), now) } else { 0 }
+    if kept { time_of(joined, segment.lately_by_tcp(place), now) } else { 0 }
 }
 
-fn find(segment: &Segment, key: u64, from: u64, now: u64) -> Option<u64> {
+fn find(joined: &Joined, key: u64, from: u64, now: u64) -> Option<u64> {
+    let segment = &joined.segment;
     let end = segment.begun_by_tcp();
     let first = end.saturating_sub(LATELY_ENTRIES);
     if from < first || from > end {
@@ -90,7 +101,7 @@ fn find(segment: &Segment, key: u64, from: u64, now: u64) -> Option<u64> {
     }
     let is = |place: &u64| segment.lately_by_tcp(*place) >> TIME == key;
     let place = (from..end).find(is).or_else(|| (first..from).rev().find(is))?;
-    Some(time_of(segment.lately_by_tcp(place), now))
+    Some(time_of(joined, segment.lately_by_tcp(place), now))
 }
 
 #[cfg(test)]
@@ -102,15 +113,16 @@ mod tests {
     fn the_first_word_since_a_look_says_when() {
         let directory = tempfile::tempdir().expect("a directory");
         let attachment = attached(directory.path());
-        let segment = &attachment.node.joined().segment;
+        let joined = attachment.node.joined();
+        let (segment, own) = (&joined.segment, Machine::own(joined));
         let say = |from, to| {
             let now = ticks();
-            segment.begin_tcp(stamp(key(from, to), now));
+            segment.begin_tcp(stamp(key(from, to, own), now));
             now
         };
         let near =
             |found: Option<u64>, now: u64| found.is_some_and(|found| found.abs_diff(now) < 64);
-        let find = |from, to, since| find(segment, key(from, to), since, ticks());
+        let find = |from, to, since| find(joined, key(from, to, own), since, ticks());
         let early = say(1, 2);
         let look = segment.begun_by_tcp();
         assert!(near(find(1, 2, look), early), "said before, and not told of then");

@@ -31,6 +31,7 @@
 //! | [`hand_over`] | back to TCP for good |
 //! | [`lifetime`] | giving slots and channels back |
 //! | [`reclaim`] | memory of dead connections |
+//! | `clocks` | what another machine's times say by this one's counter |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
 //! | [`kernel`] | the system calls on the underlying socket |
 
@@ -39,6 +40,7 @@ pub mod broker;
 pub mod by_tcp;
 pub mod catchup;
 pub mod census;
+mod clocks;
 pub mod cork;
 pub mod cursor;
 mod endpoint;

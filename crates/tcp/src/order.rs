@@ -17,6 +17,7 @@
 //! What a peer writes there, or that it writes nothing, changes the order of reports and nothing
 //! else.
 
+use crate::clocks::{self, Machine};
 use crate::endpoint::Endpoint;
 use crate::layout::Direction;
 use crate::ledger::Send;
@@ -41,7 +42,7 @@ pub fn ticks() -> u64 {
 /// 2^[`UNIT`] ticks. The lowest bit is set: 0 stands for none.
 pub(crate) const PLACE: u32 = 28;
 pub(crate) const TIME: u32 = 36;
-const UNIT: u32 = 4;
+pub(crate) const UNIT: u32 = 4;
 const _: () = assert!(PLACE + TIME == u64::BITS);
 
 #[inline]
@@ -74,6 +75,15 @@ impl Endpoint<'_> {
         fresh
     }
 
+    /// When the other end made a stamp, as of `now`.
+    #[inline]
+    fn time_of(self, stamp: u64, now: u64) -> u64 {
+        match self.others_machine() {
+            Machine(0) => time_of(stamp, now),
+            other => clocks::time_of(self.attachment.node.joined(), other, stamp, now),
+        }
+    }
+
     /// Where the first byte is that is unread, in the ring's positions.
     #[must_use]
     #[inline]
@@ -95,7 +105,7 @@ impl Endpoint<'_> {
                 (nearest, found) = (read, Some(stamp));
             }
         }
-        found.map(|stamp| time_of(stamp, now))
+        found.map(|stamp| self.time_of(stamp, now))
     }
 
     /// The same of the first that lies behind `told`, up to which a program was told of what there
@@ -108,7 +118,7 @@ impl Endpoint<'_> {
         let behind = stamps.find(|stamp| *stamp != 0 && stamp >> TIME == place(told));
         let ahead = told.wrapping_sub(self.unread_from()) << 12 >> 12;
         match behind {
-            Some(stamp) => Some(time_of(stamp, now)),
+            Some(stamp) => Some(self.time_of(stamp, now)),
             None if (1..=1 << 30).contains(&ahead) => None,
             None => self.filled_since(now),
         }
