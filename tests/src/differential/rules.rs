@@ -87,8 +87,9 @@ pub const RULES: [Rule; 9] = [
     },
     Rule {
         name: "an edge of what found no room",
-        why: "the kernel sends again what a full buffer has not taken, when its timers say so, and where that finds \
-              no room it is an edge all the same (tcp_data_queue in Linux). A ring's bytes wait in the ring",
+        why: "the kernel sends again what a full buffer has not taken, when its timers say so or when the other end \
+              speaks, and where that finds no room it is an edge all the same (tcp_data_queue in Linux). A ring's \
+              bytes wait in the ring",
         allows: edge_without_room,
         parts: false,
     },
@@ -200,7 +201,7 @@ fn edge_without_room(asked: &Asked, plain: &str, carried: &str) -> bool {
         let data = event.strip_prefix("IN/");
         data.is_some_and(|data| full.iter().any(|of| asked.is_edge_of_reader(*of, data)))
     };
-    asked.step() == "collect"
+    asked.waits()
         && left_over(plain, carried)
             .is_some_and(|more| !more.is_empty() && more.iter().all(of_full))
 }
