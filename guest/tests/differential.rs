@@ -25,7 +25,7 @@ fn run(lab: &Lab, job: u64, script: &Script, carried: bool) -> Said {
         ""
     };
     let (one, two, file) = (&lab.guests[0], &lab.guests[1], format!("/root/script.{job}"));
-    one.put(&file, 0o644, script.text().as_bytes()).expect("put there");
+    one.put(&file, 0o644, script.program().as_bytes()).expect("put there");
     let begin = |guest: &machine::Guest, script: &str| {
         let command = format!("{how} ./interpret {script} {SECONDS} 10.77.0.1 {port} {DELIVERED}");
         guest.start(&command, PATIENCE).expect("started")

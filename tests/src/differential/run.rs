@@ -138,8 +138,7 @@ impl Place {
             self.carried.warmed += 2 * script.warmed();
         }
         let file = self.stand.dir().join("script");
-        std::fs::write(&file, script.steps.join("\n") + "\n")
-            .expect("a stand's folder can be written");
+        std::fs::write(&file, script.program()).expect("a stand's folder can be written");
         let mut command = self.stand.command(build::interpreter());
         command.arg(&file).arg(SECONDS.to_string());
         let other = script.is_between().then(|| {
@@ -165,7 +164,7 @@ impl Place {
     pub fn look(&self, script: &Script) -> Option<String> {
         let stand = stand(self.mode);
         let file = stand.dir().join("script");
-        std::fs::write(&file, script.steps.join("\n") + "\n").ok()?;
+        std::fs::write(&file, script.program()).ok()?;
         let mut command = stand.command(build::interpreter());
         command.arg(&file).arg("60");
         stand.try_run(&mut command).err()

@@ -63,6 +63,12 @@ impl Script {
         header.chain(self.steps.iter().map(|step| format!("{step}\n"))).collect()
     }
 
+    /// What the interpreter is given: a line for each step, of whose number it speaks.
+    #[must_use]
+    pub fn program(&self) -> String {
+        self.steps.join("\n") + "\n"
+    }
+
     /// The same with other steps.
     #[must_use]
     pub fn with_steps(&self, steps: Vec<String>) -> Self {
