@@ -131,7 +131,7 @@ static void do_fill(const struct words *w) {
     int error = 0;
     bool was_filled = to->filled;
     uint64_t before = to->sent;
-    for (int quiet = 0; quiet < 3;) {
+    for (int quiet = 0; quiet < still;) {
         for (size_t i = 0; i < BLOCK; i++) buffer[i] = pattern(s->out, to->sent + i);
         ssize_t n = at_once(s, true, BLOCK);
         error = n < 0 ? errno : 0;
@@ -155,7 +155,7 @@ static void drain(struct slot *s) {
     bool was_filled = from->filled;
     uint64_t before = from->got;
     ssize_t n = 0;
-    for (int quiet = 0; quiet < 3;) {
+    for (int quiet = 0; quiet < still;) {
         n = at_once(s, false, BLOCK);
         if (n > 0) {
             check(s, (size_t)n, true);

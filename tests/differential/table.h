@@ -73,6 +73,7 @@ static struct slot slots[SLOTS];
 static uint64_t room = 2000;  // bytes that a stream may hold unread, where it is not filled
 static int pattern_file = -1;
 static long settle_us = 1200;  // in which loopback delivers
+static int still = 3;          // how often that passes without a byte until a stream is full, or empty
 static struct in_addr here = {0};  // where this machine's listeners are: loopback, or what the other reaches
 
 struct text {

@@ -6,6 +6,10 @@
 //! taken forward. So two stamps of one machine keep their distance, and those of two machines are
 //! right but for the shortest time that a stamp takes.
 //!
+//! The one that lay least behind was made a moment ago, too, and must not seem to be made now: who
+//! looks at rings leaves what comes while he looks to his next look. So all are taken for a little
+//! older than that.
+//!
 //! "Lately" is two windows: a machine that was moved to another host has another difference from
 //! then on. A machine that lies about its times changes the order of reports of its own
 //! connections, and nothing else.
@@ -17,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How long a window is, in units of 2^[`UNIT`] ticks: some seconds.
 const WINDOW: u64 = 1 << 29;
+/// How old the youngest is, in units: more than what the order counts as now.
+const YOUNGEST: u64 = 4;
 const MASK: u64 = (1 << TIME) - 1;
 const NONE: u64 = u64::MAX;
 
@@ -85,7 +91,7 @@ fn since(least: &Least, stamp: u64, now: u64) -> u64 {
     let units = now >> UNIT;
     let behind = units.wrapping_sub(stamp) & MASK;
     let age = behind.wrapping_sub(least.with(behind, units)) & MASK;
-    now.wrapping_sub(age << UNIT)
+    now.wrapping_sub((age + YOUNGEST) << UNIT)
 }
 
 impl Endpoint<'_> {
@@ -123,9 +129,9 @@ mod tests {
                 let made = begun + i * 100_000;
                 let seen = made + 2000 + (i * 7919 % 13) * 5000;
                 let found = since(&least, stamp(made, ahead), seen);
-                assert!(found <= seen, "not from the future");
+                assert!(found + (2 << UNIT) < seen, "it is not said to come while one looks");
                 if i > 20 {
-                    assert!(found.abs_diff(made) <= 2000 + (4 << UNIT), "{ahead} {i}");
+                    assert!(found.abs_diff(made) <= 2000 + (8 << UNIT), "{ahead} {i}");
                     assert!(found > last, "{ahead} {i}");
                 }
                 last = found;
@@ -143,9 +149,9 @@ mod tests {
             let made = now;
             since(&least, stamp(made, ahead), now + 2000).abs_diff(made)
         };
-        (0..20).for_each(|_| assert!(error(1 << 40) <= 2000 + (4 << UNIT)));
+        (0..20).for_each(|_| assert!(error(1 << 40) <= 2000 + (8 << UNIT)));
         let errors: Vec<u64> = (0..20).map(|_| error((1 << 40) - (1 << 30))).collect();
         assert!(errors[0] > 1 << 29, "{errors:?}");
-        assert!(errors[12..].iter().all(|error| *error <= 2000 + (4 << UNIT)), "{errors:?}");
+        assert!(errors[12..].iter().all(|error| *error <= 2000 + (8 << UNIT)), "{errors:?}");
     }
 }
