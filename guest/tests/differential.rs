@@ -4,7 +4,7 @@
 use crate::common::{Lab, PATIENCE, reported};
 use ginnel_guest::machine;
 use ginnel_tests::build;
-use ginnel_tests::differential::{Said, Script, Verdict, judge_runs};
+use ginnel_tests::differential::{Said, Script, Verdict, judge_runs, kept};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
@@ -37,58 +37,77 @@ fn run(lab: &Lab, job: u64, script: &Script, carried: bool) -> Said {
     Said::read(script, &first.out, ended)
 }
 
-/// Judges so many scripts, from this seed on.
-fn scripts_are_the_same(first: u64, count: u64) {
+/// Judges a script. What differs, if that is so by most runs.
+fn judge(lab: &Lab, job: u64, script: &Script, found: &Found) -> Option<String> {
+    let plain = run(lab, job, script, false);
+    let plainly = || run(lab, job, script, false);
+    let carried = || {
+        found.warmed.fetch_add(2 * script.warmed(), Ordering::Relaxed);
+        run(lab, job, script, true)
+    };
+    match judge_runs(script, &[], plain, plainly, carried) {
+        Verdict::Same => None,
+        Verdict::Open(_) | Verdict::Seldom(_) => {
+            found.open.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        Verdict::Differs(found) => {
+            let step = script.steps.get(found.at).cloned().unwrap_or_default();
+            Some(format!("{}: {step}: {found:?}", script.name))
+        }
+    }
+}
+
+/// What was found in all.
+#[derive(Default)]
+struct Found {
+    warmed: AtomicU64,
+    open: AtomicU64,
+    differ: Mutex<Vec<String>>,
+}
+
+/// Judges these scripts in two guests.
+fn scripts_are_the_same(scripts: impl Iterator<Item = Script> + Send) {
     let _alone = machine::alone();
     let interpreter = std::fs::read(build::interpreter()).expect("compiled");
     let lab = Lab::with_files(2, vec![("/root/interpret".to_owned(), 0o755, interpreter)]);
-    let (next, warmed) = (AtomicU64::new(first), AtomicU64::new(0));
-    let (differ, open) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    let (left, found, count) = (Mutex::new(scripts), Found::default(), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for job in 0..JOBS {
-            let (lab, next, warmed, differ, open) = (&lab, &next, &warmed, &differ, &open);
+            let (lab, left, found, count) = (&lab, &left, &found, &count);
+            let next = || left.lock().expect("nobody panicked").next();
             scope.spawn(move || {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
-                        return;
-                    }
-                    let script = Script::between(seed);
-                    let plain = run(lab, job, &script, false);
-                    let (plainly, carried) = (
-                        || run(lab, job, &script, false),
-                        || {
-                            warmed.fetch_add(2 * script.warmed(), Ordering::Relaxed);
-                            run(lab, job, &script, true)
-                        },
-                    );
-                    match judge_runs(&script, &[], plain, plainly, carried) {
-                        Verdict::Same => {}
-                        Verdict::Open(_) | Verdict::Seldom(_) => {
-                            open.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Verdict::Differs(found) => {
-                            let step = script.steps.get(found.at).cloned().unwrap_or_default();
-                            let found = format!("{seed}: {step}: {found:?}");
-                            eprintln!("{found}");
-                            differ.lock().expect("nobody panicked").push(found);
-                        }
+                while let Some(script) = next() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    if let Some(differs) = judge(lab, job, &script, found) {
+                        eprintln!("{differs}");
+                        found.differ.lock().expect("nobody panicked").push(differs);
                     }
                 }
             });
         }
     });
     let moved: u64 = lab.guests.iter().map(|guest| reported(guest, "upgrades")).sum();
-    let warmed = warmed.into_inner();
+    let Found { warmed, open, differ } = found;
+    let (warmed, open) = (warmed.into_inner(), open.into_inner());
     let differ = differ.into_inner().expect("nobody panicked");
     eprintln!(
-        "{count} scripts from {first}: {} differ, {} open or seldom; {moved} of {warmed} warmed directions carried",
+        "{} scripts: {} differ, {open} open or seldom; {moved} of {warmed} warmed directions carried",
+        count.into_inner(),
         differ.len(),
-        open.into_inner()
     );
     assert!(moved * 10 > warmed * 8, "too little was carried: {moved} of {warmed}");
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     lab.assert_healthy();
+}
+
+/// The kept scripts of two processes.
+fn kept_between() -> impl Iterator<Item = Script> + Send {
+    let script = |file: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        Script::parse(&file.to_string_lossy(), &text)
+    };
+    kept().into_iter().map(script).filter(Script::is_between)
 }
 
 /// The same seeds always, but where `GINNEL_SEED` says otherwise.
@@ -99,7 +118,8 @@ fn first_seed() -> u64 {
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn random_scripts_between_two_guests() {
-    scripts_are_the_same(first_seed(), 24);
+    let first = first_seed();
+    scripts_are_the_same(kept_between().chain((first..first + 24).map(Script::between)));
 }
 
 /// Tests that no target runs.
@@ -110,6 +130,7 @@ mod by_hand {
     #[ignore = "by hand: half an hour and more"]
     fn a_thousand_scripts_between_two_guests() {
         let count = std::env::var("GINNEL_SEEDS").ok().and_then(|text| text.parse().ok());
-        scripts_are_the_same(first_seed(), count.unwrap_or(1000));
+        let first = first_seed();
+        scripts_are_the_same((first..first + count.unwrap_or(1000)).map(Script::between));
     }
 }

@@ -79,19 +79,21 @@ impl Least {
     }
 }
 
-/// When a stamp of `machine` was made, by this machine's counter, as of `now`.
+/// When a stamp of `machine` was made, by this machine's counter, as of `now`. (At the end of time,
+/// too, by which a set asks for all that there is.)
 pub(crate) fn time_of(joined: &Joined, machine: Machine, stamp: u64, now: u64) -> u64 {
     if machine == Machine::own(joined) {
         return order::time_of(stamp, now);
     }
-    since(&LEAST[usize::from(machine.0)], stamp, now)
+    let seen = if now == u64::MAX { order::ticks() } else { now };
+    order::time_of(taken_forward(&LEAST[usize::from(machine.0)], stamp, seen), now)
 }
 
-fn since(least: &Least, stamp: u64, now: u64) -> u64 {
+/// The stamp that this machine would have made when another made this one, which is seen now.
+fn taken_forward(least: &Least, stamp: u64, now: u64) -> u64 {
     let units = now >> UNIT;
     let behind = units.wrapping_sub(stamp) & MASK;
-    let age = behind.wrapping_sub(least.with(behind, units)) & MASK;
-    now.wrapping_sub((age + YOUNGEST) << UNIT)
+    stamp.wrapping_add(least.with(behind, units)).wrapping_sub(YOUNGEST) & MASK
 }
 
 impl Endpoint<'_> {
@@ -118,6 +120,10 @@ mod tests {
         order::stamp(0, made.wrapping_add(ahead)) & MASK
     }
 
+    fn found(least: &Least, stamp: u64, seen: u64) -> u64 {
+        order::time_of(taken_forward(least, stamp, seen), seen)
+    }
+
     /// Whatever the difference: what was made later is later, and near to when it was made.
     #[test]
     fn stamps_of_another_machine_keep_their_order() {
@@ -128,7 +134,7 @@ mod tests {
             for i in 0..10_000 {
                 let made = begun + i * 100_000;
                 let seen = made + 2000 + (i * 7919 % 13) * 5000;
-                let found = since(&least, stamp(made, ahead), seen);
+                let found = found(&least, stamp(made, ahead), seen);
                 assert!(found + (2 << UNIT) < seen, "it is not said to come while one looks");
                 if i > 20 {
                     assert!(found.abs_diff(made) <= 2000 + (8 << UNIT), "{ahead} {i}");
@@ -147,7 +153,7 @@ mod tests {
         let mut error = |ahead: u64| {
             now += WINDOW << UNIT >> 2;
             let made = now;
-            since(&least, stamp(made, ahead), now + 2000).abs_diff(made)
+            found(&least, stamp(made, ahead), now + 2000).abs_diff(made)
         };
         (0..20).for_each(|_| assert!(error(1 << 40) <= 2000 + (8 << UNIT)));
         let errors: Vec<u64> = (0..20).map(|_| error((1 << 40) - (1 << 30))).collect();
