@@ -1,5 +1,5 @@
 //! Two stock guests at `ginnel-switch`, and on a bridge of the host's kernel by taps, in the same
-//! boot: ping and iperf3 by each network in turn. Then sockets between them (vsock) in writes of
+//! boot: ping, iperf3 and datagrams by each network in turn. Then sockets between them (vsock) in writes of
 //! several sizes, by the switch, and in a boot of their own by vhost-device-vsock where the host
 //! has that. Prints medians.
 //!
@@ -48,6 +48,22 @@ fn iperf(guests: &[Guest], address: &str) -> Result<f64> {
     Ok(bits.with_context(|| said.to_string())? / 1e9)
 }
 
+/// The same by datagrams of 1400 bytes: what arrives.
+fn datagrams(guests: &[Guest], address: &str) -> Result<f64> {
+    let command = format!("iperf3 -c {address} -u -b 0 -l 1400 -t 5 -O 1 -J");
+    let said: Value = serde_json::from_str(&guests[1].run(&command, LIMIT)?.good()?)?;
+    let sum = &said["end"]["sum"];
+    let (bits, lost) = (sum["bits_per_second"].as_f64(), sum["lost_percent"].as_f64());
+    let (bits, lost) = bits.zip(lost).with_context(|| said.to_string())?;
+    Ok(bits / 1e9 * (1.0 - lost / 100.0))
+}
+
+/// Thousands of datagrams of one byte a second that are answered, one after the other.
+fn answers(guests: &[Guest], address: &str) -> Result<f64> {
+    let said = guests[1].run(&format!("udp ask {address} 5300 1 5"), LIMIT)?.good()?;
+    Ok(said.trim().parse::<f64>().with_context(|| said.clone())? / 1e3)
+}
+
 /// Megabytes a second that go to an echo and come back, each compared; none where it hangs.
 fn sockets(guests: &[Guest], port: u32, (write, bytes): (usize, usize)) -> Result<Option<f64>> {
     let seconds = LIMIT.as_secs() / 4;
@@ -71,14 +87,14 @@ fn sockets(guests: &[Guest], port: u32, (write, bytes): (usize, usize)) -> Resul
     Ok(Some(bytes as f64 / 1e6 / took))
 }
 
-/// The program of both ends, compiled.
-fn program(directory: &Path) -> Result<(String, u32, Vec<u8>)> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/vsock.c");
-    let to = directory.join("vsock");
+/// A program of both ends, compiled.
+fn program(directory: &Path, name: &str) -> Result<(String, u32, Vec<u8>)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let to = directory.join(name);
     let compiled =
         Command::new("cc").args(["-D_GNU_SOURCE", "-O2", "-o"]).arg(&to).arg(source).status()?;
     ensure!(compiled.success(), "cc");
-    Ok(("/usr/bin/vsock".into(), 0o755, std::fs::read(to)?))
+    Ok((format!("/usr/bin/{name}"), 0o755, std::fs::read(to)?))
 }
 
 /// Median of some rounds of each, in turn; a figure that is missing once is missing, and not
@@ -103,6 +119,8 @@ fn networks(guests: &[Guest], count: usize) -> Result<()> {
     for (what, measure) in [
         ("ping, ms there and back", ping as fn(&[Guest], &str) -> Result<f64>),
         ("iperf3, Gb/s", iperf),
+        ("datagrams, Gb/s", datagrams),
+        ("answers, thousands/s", answers),
     ] {
         let ways = NETWORKS.map(|(_, address)| address);
         let figures = rounds(count, &ways, |address| measure(guests, address).map(Some))?;
@@ -146,7 +164,7 @@ fn boot(
     kernel: &Kernel,
     directory: &Path,
     (switch, bridge): (&VhostSwitch, &Bridge),
-    file: &(String, u32, Vec<u8>),
+    files: &[(String, u32, Vec<u8>)],
 ) -> Result<Vec<Guest>> {
     let spec = |n: usize, name: &str| -> Result<Spec> {
         let mut spec = switch.spec(name, &format!("10.77.0.{}/24", n + 1))?;
@@ -155,7 +173,7 @@ fn boot(
         let device = switch.vsock_spec(name)?.options;
         let of_device = device.chunks(2).filter(|pair| pair[1].contains("vsock"));
         spec.options.extend(of_device.flatten().cloned());
-        Ok(Spec { programs: vec!["iperf3".into()], files: vec![file.clone()], ..spec })
+        Ok(Spec { programs: vec!["iperf3".into()], files: files.to_vec(), ..spec })
     };
     let guests = Guest::boot_all(kernel, directory, &[spec(0, "one")?, spec(1, "two")?])?;
     for (n, guest) in guests.iter().enumerate() {
@@ -163,6 +181,7 @@ fn boot(
         guest.run(&format!("{script}.{}/24 dev eth1", n + 1), LIMIT)?.good()?;
     }
     guests[0].run("iperf3 -s -D", LIMIT)?.good()?;
+    guests[0].run("udp serve 5300 </dev/null >/dev/null 2>&1 &", LIMIT)?.good()?;
     Ok(guests)
 }
 
@@ -171,14 +190,14 @@ fn boot_with_other(
     kernel: &Kernel,
     directory: &Path,
     switch: &VhostSwitch,
-    file: &(String, u32, Vec<u8>),
+    files: &[(String, u32, Vec<u8>)],
 ) -> Result<Vec<Guest>> {
     let spec = |name: &str| -> Result<Spec> {
         let ours = directory.join(format!("switch/{name}.vsock")).display().to_string();
         let theirs = directory.join(format!("{name}.front")).display().to_string();
         let options = switch.vsock_spec(name)?.options;
         let options = options.iter().map(|option| option.replace(&ours, &theirs)).collect();
-        Ok(Spec { options, files: vec![file.clone()], ..Spec::new(name) })
+        Ok(Spec { options, files: files.to_vec(), ..Spec::new(name) })
     };
     Guest::boot_all(kernel, directory, &[spec("one")?, spec("two")?])
 }
@@ -187,9 +206,9 @@ fn main() -> Result<()> {
     let count = std::env::args().nth(1).map_or(Ok(5), |text| text.parse())?;
     let (kernel, directory) = (Kernel::fetch()?, tempfile::tempdir()?);
     let directory = directory.path();
-    let file = program(directory)?;
+    let files = [program(directory, "vsock")?, program(directory, "udp")?];
     let (switch, bridge) = (VhostSwitch::start(directory, PORTS)?, Bridge::new(2)?);
-    let guests = boot(&kernel, directory, (&switch, &bridge), &file)?;
+    let guests = boot(&kernel, directory, (&switch, &bridge), &files)?;
     println!(
         "two guests, kernel {} under {} (QEMU {}), medians of {count} rounds in turn",
         kernel.release(),
@@ -204,6 +223,6 @@ fn main() -> Result<()> {
         eprintln!("vhost-device-vsock: not measured (cargo install vhost-device-vsock)");
         return Ok(());
     };
-    let guests = boot_with_other(&kernel, directory, &switch, &file)?;
+    let guests = boot_with_other(&kernel, directory, &switch, &files)?;
     writes(&guests, count, "vhost-device-vsock")
 }

@@ -97,15 +97,16 @@ fn taken_forward(least: &Least, stamp: u64, now: u64) -> u64 {
 }
 
 impl Endpoint<'_> {
-    /// The machine at which the other end is.
+    /// The machine at which the other end is; this one where it has not said so.
     #[inline]
     pub(crate) fn others_machine(self) -> Machine {
         let joined = self.attachment.node.joined();
         let Some(place) = joined.place else { return Machine(0) };
-        if self.is_in_pair() {
+        let slot = self.slot();
+        if self.is_in_pair() || slot.channel.load(Relaxed) == 0 {
             return Machine::of(place.peer);
         }
-        let owner = self.channel().owner(1 - self.slot().side()).load(Relaxed);
+        let owner = self.channel().owner(1 - slot.side()).load(Relaxed);
         let peer = joined.peer_of((owner >> 32) as u16);
         Machine::of(peer.unwrap_or(place.peer))
     }
