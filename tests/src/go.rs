@@ -122,6 +122,8 @@ pub fn random(kind: Kind, release: Option<&str>) -> Option<PathBuf> {
             "random/transfer.go",
             "random/streams.go",
             "random/ends.go",
+            "random/hands.go",
+            "random/loops.go",
             "random/web.go",
         ],
     )

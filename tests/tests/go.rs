@@ -12,6 +12,7 @@ mod containers;
 mod crash;
 mod debuggers;
 mod others;
+mod registers;
 mod releases;
 mod threads;
 
@@ -252,8 +253,14 @@ fn a_client_speaks_with_redis() {
     }
 }
 
-/// A connection that was carried goes on in a child: in Go, in C with the library, in C out of its
-/// reach.
+/// What is started by what a program starts is reached too.
+#[test]
+fn grandchildren_are_carried() {
+    everywhere(&["descend"], 80);
+}
+
+/// A connection that was carried goes on in a child: in Go, within reach and out of it; in a shell,
+/// or behind one.
 #[test]
 #[ignore = "test-all: Go is asked for by name"]
 fn a_child_goes_on_with_a_connection() {
@@ -264,10 +271,12 @@ fn a_child_goes_on_with_a_connection() {
                 .map(|path: PathBuf| vec![path.display().to_string(), "inherited".to_owned()])
         };
         children.extend(KINDS.into_iter().filter_map(other));
-        children.extend(
-            self::program(RACE)
-                .map(|path| vec![path.display().to_string(), "inherited".to_owned()]),
-        );
+        children.extend(other(RACE));
+        let shell = |line: String| vec!["/bin/sh".to_owned(), "-c".to_owned(), line];
+        children.extend(KINDS.into_iter().filter_map(self::program).flat_map(|path| {
+            let line = format!("{} inherited", path.display());
+            [shell(format!("exec {line}")), shell(format!("{line}; true"))]
+        }));
         for child in children {
             let stand = stand("go-inherit", &[]);
             let (server, address) = serve(&stand, &program, "serve");

@@ -20,8 +20,12 @@ fn first_seed() -> u64 {
 }
 
 fn plainly(program: &Path, words: &[&str]) -> Done {
+    plainly_with(&[], program, words)
+}
+
+fn plainly_with(settings: &[Setting], program: &Path, words: &[&str]) -> Done {
     let stand = Stand::plain("go-random").limit(LIMIT);
-    stand.run(stand.command(program).args(words))
+    stand.run(stand.command(program).args(words).envs(settings.iter().copied()))
 }
 
 fn carried(stand: &Stand, program: &Path, words: &[&str]) -> Done {
@@ -29,7 +33,25 @@ fn carried(stand: &Stand, program: &Path, words: &[&str]) -> Done {
 }
 
 fn stand() -> Stand {
-    Stand::shimmed("go-random", &[("GINNEL_GO", "1")]).limit(LIMIT)
+    stand_with(&[])
+}
+
+fn stand_with(settings: &[Setting]) -> Stand {
+    let all = [&[("GINNEL_GO", "1")], settings].concat();
+    Stand::shimmed("go-random", &all).limit(LIMIT)
+}
+
+/// Name and value of a variable.
+type Setting = (&'static str, &'static str);
+
+/// What else a program may be started with, by its seed: one thread at a time; goroutines that only
+/// leave the processor themselves.
+fn settings(seed: u64) -> &'static [Setting] {
+    match seed % 4 {
+        1 => &[("GOMAXPROCS", "1")],
+        2 => &[("GODEBUG", "asyncpreemptoff=1")],
+        _ => &[],
+    }
 }
 
 /// What the two said of lines that differ.
@@ -59,13 +81,13 @@ fn play(kinds: &[Kind], release: Option<&str>, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let turn = usize::try_from(seed).expect("a small number") % programs.len();
         let (program, word) = (&programs[turn], seed.to_string());
-        let plain = plainly(program, &[&word]);
+        let plain = plainly_with(settings(seed), program, &[&word]);
         assert!(
             plain.success() && plain.stdout.ends_with("nothing is left\n"),
             "{}: {plain}",
             program.display()
         );
-        let stand = stand();
+        let stand = stand_with(settings(seed));
         let ours = carried(&stand, program, &[&word]);
         let differ = differences(&plain, &ours);
         assert!(

@@ -155,6 +155,7 @@ programs! {
     registered_anew
     reset_at_once
     reset_then_end
+    room_after_half_close
     rung_then_lent
     send_timeout
     sendfile_past_memory

@@ -54,7 +54,7 @@ func main() {
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
 		"namespaces": namespaces, "trace": traces, "forward": forward, "talk": talk, "host": host,
-		"visit": visit, "share": shares, "files": files,
+		"visit": visit, "share": shares, "files": files, "descend": descend,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -333,7 +333,7 @@ func executes(words []string) {
 		all.Add(1)
 		go func(worker int) {
 			defer all.Done()
-			for i := 0; i < 15; i++ {
+			for i := 0; i < 25; i++ {
 				out, err := exec.Command("sh", "-c", "cat; exit 3").CombinedOutput()
 				var status *exec.ExitError
 				check(errors.As(err, &status) && status.ExitCode() == 3, "status of sh", err, string(out))
@@ -349,6 +349,17 @@ func executes(words []string) {
 		check(strings.Contains(string(out), "grandchild true"), "the grandchild said", string(out))
 	}
 	<-done
+}
+
+// descend: a child's child speaks over connections. How many there are before it.
+func descend(words []string) {
+	count := number(words, 0, 2)
+	if count == 0 {
+		echo([]string{"4", "400"})
+		return
+	}
+	out, err := exec.Command(os.Args[0], "descend", strconv.Itoa(count-1)).CombinedOutput()
+	check(err == nil && string(out) == "OK\n", "the child said", string(out), err)
 }
 
 // namespaces: children in namespaces of their own, which share this memory until they execute, or do not
@@ -458,7 +469,7 @@ func deep(depth int) int {
 func threads(words []string) {
 	listener := listen()
 	go answer(listener)
-	for round := 0; round < number(words, 0, 10); round++ {
+	for round := 0; round < number(words, 0, 20); round++ {
 		var all sync.WaitGroup
 		for i := 0; i < 30; i++ {
 			all.Add(1)

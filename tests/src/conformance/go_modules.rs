@@ -84,6 +84,13 @@ pub fn prepare(base: &Path) -> Result<Suite> {
         }
     }
     ensure!(!parts.is_empty(), "{}", not_built.join("\n"));
+    remarks.push(
+        "Some of NATS's tests go by the clock: TestPingSuppresion wants a ping within 30 ms of its \
+         time, TestNoRaceRouteSendSubs no write that takes two seconds, of more than a \
+         [ring](limits.md#every-program) holds and less than TCP's buffers do. On a busy machine \
+         they fail at times."
+            .to_owned(),
+    );
     let versions = PROJECTS
         .iter()
         .flat_map(|tested| tested.project.modules)

@@ -4,6 +4,7 @@
 use super::{command, run, stand};
 use ginnel_tests::go::{CGO, KINDS, PIE, PLUGINS, RACE, STATIC, STATIC_CGO, program};
 use ginnel_tests::{Stand, build, is_root, skip};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Runs a word; nothing is carried, and the program works.
@@ -86,6 +87,61 @@ fn what_has_more_rights_is_left_alone() {
         ));
         assert!(shell.success() && shell.stdout.ends_with("OK\n"), "{shell}");
         assert_eq!(stand.report().sum("ring_in"), 0, "{}", program.display());
+    }
+}
+
+/// Gives a file a capability (NET_BIND_SERVICE), as setcap(8) does; see capabilities(7).
+fn grant(file: &Path) {
+    let words: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
+    let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let name = std::ffi::CString::new(file.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: both names end with a zero, and the value is as long as is said.
+    let done = unsafe {
+        libc::setxattr(
+            name.as_ptr(),
+            c"security.capability".as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Nobody's program, which has a capability by its file: executed as it is. Without that it is
+/// reached.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn what_has_capabilities_is_left_alone() {
+    const NOBODY: u32 = 65534;
+    if !is_root() {
+        return skip("file capabilities of programs in Go", "only root can give them");
+    }
+    // (What lies in /dev/shm, as stands do, is not loaded.)
+    let place = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
+    let copy = |from: &Path| {
+        let at = place.path().join(from.file_name().expect("a name"));
+        build::copy_program(from, &at);
+        at
+    };
+    let (ginnel, shim) = (copy(&build::ginnel()), copy(&build::shim()));
+    copy(&build::go_loader());
+    for program in KINDS.into_iter().filter_map(program).map(|path| copy(&path)) {
+        for capable in [false, true] {
+            if capable {
+                grant(&program);
+            }
+            let stand = stand("go-capable", &[("LD_PRELOAD", &shim.to_string_lossy())]);
+            std::os::unix::fs::chown(stand.dir(), Some(NOBODY), Some(NOBODY)).expect("root may");
+            let wrapper = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+            let mut run = stand.command_behind(&wrapper, &ginnel);
+            let done = stand.run(run.arg("run").arg(&program).args(["echo", "4", "300"]));
+            assert!(done.success() && done.stdout.ends_with("OK\n"), "{done}");
+            assert_eq!(done.stderr.contains("has file capabilities"), capable, "{done}");
+            let carried = stand.report().sum("ring_in") > 0;
+            assert_eq!(carried, !capable, "{}: {done}", program.display());
+        }
     }
 }
 

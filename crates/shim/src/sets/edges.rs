@@ -135,17 +135,24 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
 /// which was told of.
 fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> (u32, u32) {
     let slot = endpoint.slot();
-    if events & ENDS != 0 {
-        let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
-        let over =
-            endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
-        let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
-        return (if known { 0 } else { events }, ends);
-    }
     // The kernel may have had no room meanwhile, of which nothing is known here while nothing was
     // carried.
     let is_unknown = || slot.tx.epoch.load(Ordering::Relaxed) == 0 && may_have_filled(endpoint);
-    if (slot.has(flag::KERNEL_FULL) || is_unknown()) && entry.wants(libc::EPOLLOUT) {
+    let kernels_room =
+        || (slot.has(flag::KERNEL_FULL) || is_unknown()) && entry.wants(libc::EPOLLOUT);
+    if events & ENDS != 0 {
+        let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
+        let hung_up = events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
+        let over = endpoint.peer_has_ended() || hung_up;
+        let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
+        // The other end may have ended its half only, and reads on. (With a hang-up room was told,
+        // and stays.)
+        let room = !hung_up
+            && events & OUT != 0
+            && (entry.room && entry.wants(libc::EPOLLOUT) || kernels_room());
+        return (if known && !room { 0 } else { events }, ends);
+    }
+    if kernels_room() {
         return (events, 0);
     }
     let told = entry.told();

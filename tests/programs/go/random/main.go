@@ -106,7 +106,8 @@ func watch() {
 }
 
 func main() {
-	helpers := map[string]func([]string){"echo": echoInherited, "relay": relay, "stop": stop, "say": say}
+	helpers := map[string]func([]string){"echo": echoInherited, "relay": relay, "stop": stop, "say": say,
+		"take": take, "serve": serve, "fill": fill}
 	if helper, is := helpers[os.Args[1]]; is {
 		helper(os.Args[2:])
 		return
@@ -135,10 +136,12 @@ var scenes = map[string]func(*scene){
 	"stream": stream, "chain": chain, "crowd": crowd, "listeners": listeners, "web": web, "web2": web2,
 	"hijack": hijack, "calls": calls, "child": child, "endings": endings, "stalls": stalls, "resets": resets,
 	"refused": func(s *scene) { s.refused = true; resets(s) },
+	"copies":  copies, "passed": passed, "restarts": restarts, "reuse": reuse, "loops": loops, "others": others, "few": few,
 }
 
 func play(r *rand.Rand, only []string) {
-	names := []string{"calls", "chain", "child", "crowd", "endings", "hijack", "listeners", "resets", "stalls", "stream", "web", "web2"}
+	names := []string{"calls", "chain", "child", "copies", "crowd", "endings", "few", "hijack", "listeners", "loops",
+		"others", "passed", "resets", "restarts", "reuse", "stalls", "stream", "web", "web2"}
 	var all sync.WaitGroup
 	var played []*scene
 	for i := 0; i < 5; i++ {
