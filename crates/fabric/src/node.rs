@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 mod attacks;
+mod crowd;
 mod dead;
 mod ear;
 mod place;
@@ -20,15 +21,14 @@ use crate::layout::endpoint::{
 use crate::layout::{EndpointId, head_of, pair, word};
 pub use crate::neighbour::Guard;
 use crate::neighbour::{Hold, UNREACHABLE};
+use crowd::process_number;
 pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
 use ear::Ear;
 use ginnel_node::LifeLock;
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use, sys};
 pub use place::{NAME, default_path, join_default};
-use std::collections::HashSet;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 /// How long somebody else may be making or freeing groups, milliseconds.
@@ -121,16 +121,6 @@ impl Node {
         segment
             .heads_within_reach()
             .filter(|head| head_of(segment, head.page(), ENDPOINT).is_some())
-    }
-
-    /// How many processes of this machine have endpoints here, this one among them.
-    #[must_use]
-    pub fn processes(&self) -> usize {
-        let here = self.endpoints().filter(|head| self.hold.is_beside(head.owner().member));
-        let numbers: HashSet<u64> = here
-            .map(|head| word(self.segment(), head.page(), PROCESS).load(Ordering::Relaxed))
-            .collect();
-        numbers.len()
     }
 
     /// Is it this process's, and not its parent's?
@@ -314,12 +304,6 @@ fn present(_guard: &Guard, hold: &Hold) -> Result<Own, Error> {
             ))
         }
     }
-}
-
-/// The same for all endpoints of a process: process ids mean nothing in another container.
-fn process_number() -> u64 {
-    static NUMBER: OnceLock<u64> = OnceLock::new();
-    *NUMBER.get_or_init(sys::random_u64)
 }
 
 fn table_of(segment: &Segment, page: u32) -> Option<u64> {

@@ -110,7 +110,7 @@ impl Endpoint {
         let mut writer = writer?;
         writer_is_sound(&mut writer, self.tuning);
         out.writer = Some(writer);
-        self.idle.count(self.node.processes());
+        self.idle.set_crowded(self.node.is_crowded());
         Ok(())
     }
 
