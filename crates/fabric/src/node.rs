@@ -29,6 +29,7 @@ use ginnel_node::LifeLock;
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use, sys};
 pub use place::{NAME, default_path, join_default};
 use std::path::Path;
+use std::sync::Once;
 use std::sync::atomic::{Ordering, fence};
 
 /// How long somebody else may be making or freeing groups, milliseconds.
@@ -157,19 +158,22 @@ impl Node {
         lives(&self.hold, id)
     }
 
-    /// Enters a pair in the table of the endpoint that is to read it. False: there is no room, or
-    /// no such endpoint.
-    pub(crate) fn enter_pair(&self, reader: EndpointId, pair: u32) -> bool {
-        let Some(table) = table_of(self.segment(), reader.page()) else { return false };
+    /// Enters a pair in the table of the endpoint that is to read it.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`]; [`Error::Gone`] where there is no such endpoint.
+    pub(crate) fn enter_pair(&self, reader: EndpointId, pair: u32) -> Result<(), Error> {
+        let table = table_of(self.segment(), reader.page()).ok_or(Error::Gone)?;
         let free = |at: &u64| {
             let entry = self.segment().word(table + at * 8);
             entry.compare_exchange(0, pair.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let found = (0..ENTRIES).any(|at| free(&at));
-        if found {
-            word(self.segment(), reader.page(), ENTERED).fetch_add(1, Ordering::AcqRel);
+        if !(0..ENTRIES).any(|at| free(&at)) {
+            say_too_many();
+            return Err(Error::TooMany);
         }
-        found
+        word(self.segment(), reader.page(), ENTERED).fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// How often a pair was entered in this endpoint's table.
@@ -304,6 +308,19 @@ fn present(_guard: &Guard, hold: &Hold) -> Result<Own, Error> {
             ))
         }
     }
+}
+
+/// The library above says at most that a message was not sent; and an answer waits for others to
+/// go.
+#[cold]
+fn say_too_many() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        eprintln!(
+            "ginnel: {ENTRIES} ranks send to another one already, and it hears no more: messages to it from here on wait or \
+             fail; a job in which more send to one rank goes over TCP (ginnel mpirun --over tcp)"
+        );
+    });
 }
 
 fn table_of(segment: &Segment, page: u32) -> Option<u64> {

@@ -76,7 +76,7 @@ impl Writer {
     /// Makes a ring of `size` bytes to `reader` and tells that one.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; [`Error::Gone`] where there is no such endpoint.
+    /// [`Error::NoMemory`], [`Error::TooMany`]; [`Error::Gone`] where there is no such endpoint.
     pub fn connect(
         _guard: &Guard,
         node: &Node,
@@ -112,11 +112,8 @@ impl Writer {
         // Release pairs with the Acquire by which it is found: whoever finds a pair finds it whole.
         word(segment, page, 0).store(PAIR, Ordering::Release);
         segment.settle(head).ok_or(Error::NoMemory)?;
-        if node.enter_pair(reader, page) {
-            Ok(Self { common, done: 0 })
-        } else {
-            Err(Error::NoMemory)
-        }
+        node.enter_pair(reader, page)?;
+        Ok(Self { common, done: 0 })
     }
 
     /// The most bytes of payload that one frame may have.
