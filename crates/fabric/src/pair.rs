@@ -320,6 +320,15 @@ impl Reader {
         unsafe { self.common.span.copy_out(got.at + from as u64, to, len) };
     }
 
+    /// Where a frame's payload lies, if that is one piece. It stays until this end is
+    /// [done](Self::advance) with the frame; whoever has the segment may write it meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, got: &Got) -> Option<*mut u8> {
+        let (at, len) = self.common.span.piece(got.at, got.len as u64);
+        (len == got.len).then_some(at)
+    }
+
     /// The 8 bytes of a frame's payload from its byte `from` on; `None`: it has fewer.
     #[must_use]
     pub fn number(&self, got: &Got, from: usize) -> Option<u64> {
