@@ -310,8 +310,7 @@ fn present(_guard: &Guard, hold: &Hold) -> Result<Own, Error> {
     }
 }
 
-/// The library above says at most that a message was not sent; and an answer waits for others to
-/// go.
+/// The library above says at most that a message was not sent.
 #[cold]
 fn say_too_many() {
     static ONCE: Once = Once::new();

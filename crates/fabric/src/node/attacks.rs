@@ -4,6 +4,7 @@
 mod crowd;
 mod stopped;
 mod threads;
+mod unheard;
 
 use super::*;
 use crate::endpoint::{Endpoint, Tuning};
