@@ -54,8 +54,8 @@ fn one_more_than_can_be_heard_is_told_so_and_is_heard_when_there_is_room() {
         unsafe { from.send(to, Message { report: false, ..message(None, &sent, 0) }) }
     };
     assert_eq!(quick(&mut b), Err(Error::TooMany));
-    // SAFETY: as above.
     let part = [(sent.as_ptr(), sent.len())];
+    // SAFETY: as above.
     assert_eq!(unsafe { active.send(way, 1, &part) }, Err(Error::TooMany));
     a.progress(&memory);
     assert_eq!(quick(&mut b), Ok(()));
