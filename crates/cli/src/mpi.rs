@@ -34,6 +34,9 @@ type Environment = Vec<(OsString, OsString)>;
 const PROVIDER: &str = "libginnel-fi.so";
 const TRANSPORT: &str = "libuct_ginnel.so";
 
+/// Open MPI's list of variables for ranks.
+const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
+
 /// The variable that has the job's key, which ranks seal their messages with.
 const KEY: &str = "GINNEL_JOB_KEY";
 
@@ -204,7 +207,8 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     // As it was named: Open MPI's, called by a path, puts its own folder first into the ranks'
     // PATH.
     let mut command = vec![args.launcher.clone()];
-    let handed = library.hand_on(&ranks);
+    let list = in_list(library, &args.arguments, &ranks)?;
+    let handed = if list.is_some() { Vec::new() } else { library.hand_on(&ranks) };
     command.extend(handed.iter().cloned());
     for argument in &args.arguments {
         command.push(argument.clone());
@@ -215,8 +219,25 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     }
     let segment = ranks.into_iter().filter(|(name, _)| ["GINNEL_FABRIC", KEY].contains(name));
     let environment = std::env::vars_os()
-        .chain(segment.chain(transport).map(|(name, value)| (name.into(), value)));
+        .chain(segment.chain(transport).chain(list).map(|(name, value)| (name.into(), value)));
     Ok((command, environment.collect()))
+}
+
+/// What Open MPI's ranks are given as its list of variables: where its launcher takes the job's
+/// programs out of a file (`--app`), it does not look at other variables before that. Whoever hands
+/// on variables of their own means a program's argument by that word: Open MPI would forget theirs,
+/// too.
+fn in_list(library: Library, arguments: &[OsString], ranks: &[Setting]) -> Result<Option<Setting>> {
+    let has = |words: [&str; 2]| arguments.iter().any(|word| words.iter().any(|it| word == it));
+    if library != Library::OpenMpi || !has(["--app", "-app"]) || has(["-x", "--x"]) {
+        return Ok(None);
+    }
+    let mut list = std::env::var_os(ENV_LIST).filter(|own| !own.is_empty()).unwrap_or_default();
+    if !list.is_empty() {
+        list.push(";");
+    }
+    list.push(env_list(ranks)?);
+    Ok(Some((ENV_LIST, list)))
 }
 
 fn as_run(segment: Option<SegmentName>, verbose: bool) -> Run {
@@ -237,7 +258,7 @@ pub fn env(args: &Env) -> Result<()> {
     let settings = match (args.library, args.over) {
         (For::Openmpi, over) => {
             let mut settings = Library::OpenMpi.transport(over)?;
-            settings.push(("OMPI_MCA_mca_base_env_list", env_list(&ranks)?));
+            settings.push((ENV_LIST, env_list(&ranks)?));
             settings.extend(ranks.into_iter().filter(|(name, _)| *name == KEY));
             settings
         }

@@ -39,6 +39,25 @@ fn each_program_of_a_job_gets_the_settings() {
     assert_eq!(said.out.lines().collect::<Vec<_>>(), wanted);
 }
 
+/// Open MPI's launcher looks at no variable before the file that names the programs, and refuses
+/// both ways at once.
+#[test]
+fn programs_in_a_file_get_the_settings_as_a_list() {
+    let place = Place::new();
+    let list = |words: &[&str], own: &str| {
+        let script = "printf \"%s\\n\" \"$@\" \"list $OMPI_MCA_mca_base_env_list\"";
+        let mut job = command(&place, "mpirun (Open MPI) 4.1.4", script);
+        let said = run(job.args(words).env("OMPI_MCA_mca_base_env_list", own));
+        said.out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let folder = place.directory().display();
+    let set = format!("FI_PROVIDER_PATH={folder};GINNEL_DIR={folder}");
+    assert_eq!(list(&["--app", "file"], ""), ["--app", "file", &format!("list {set}")]);
+    assert_eq!(list(&["-app", "file"], "A=1"), ["-app", "file", &format!("list A=1;{set}")]);
+    let handed = list(&["-x", "A", "-n", "1", "program", "--app"], "");
+    assert_eq!((&handed[0][..], handed.last()), ("-x", Some(&"list ".to_owned())), "{handed:?}");
+}
+
 /// Which of the signals that end a job a process ignores, by its `/proc/PID/status`.
 fn ignored(status: &str) -> [bool; 4] {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");

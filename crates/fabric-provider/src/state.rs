@@ -122,7 +122,7 @@ pub fn number_of(failed: Error) -> c_int {
         Error::Again => b::FI_EAGAIN,
         Error::Gone => b::FI_ECONNRESET,
         Error::NoMessage => b::FI_ENOMSG,
-        Error::NoMemory => b::FI_ENOMEM,
+        Error::NoMemory | Error::TooMany => b::FI_ENOMEM,
         Error::TooLong => b::FI_EMSGSIZE,
         Error::Invalid => b::FI_EINVAL,
         Error::Refused(_) | Error::System(..) => b::FI_EIO,

@@ -266,7 +266,7 @@ impl Active {
     pub fn rest(&mut self, idle: &mut Idle) -> Rest {
         if idle.is_time() {
             self.look_for_the_dead();
-            idle.count(self.node.processes());
+            idle.set_crowded(self.node.is_crowded());
         }
         idle.rest()
     }

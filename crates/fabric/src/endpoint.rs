@@ -75,7 +75,7 @@ impl Endpoint {
     pub fn open(path: &Path, config: &Config, tuning: Tuning) -> Result<Self, Error> {
         let node = Node::join(path, config)?;
         let mut idle = Idle::default();
-        idle.count(node.processes());
+        idle.set_crowded(node.is_crowded());
         Ok(Self {
             node,
             tuning,
@@ -207,7 +207,7 @@ impl Endpoint {
             let back = self.peer_of(reader.writer());
             self.incoming.push(Incoming::new(reader, back));
         }
-        self.idle.count(self.node.processes());
+        self.idle.set_crowded(self.node.is_crowded());
     }
 
     /// Nothing came: what the caller does now, once it has let go of its locks.
@@ -215,7 +215,7 @@ impl Endpoint {
     pub fn rest(&mut self) -> Rest {
         if self.idle.is_time() {
             self.look_for_the_dead();
-            self.idle.count(self.node.processes());
+            self.idle.set_crowded(self.node.is_crowded());
         }
         self.idle.rest()
     }

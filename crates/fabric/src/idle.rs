@@ -73,10 +73,9 @@ impl Idle {
         self.vain = 0;
     }
 
-    /// There are so many processes on so many processors.
-    pub fn count(&mut self, processes: usize) {
-        self.crowded =
-            processes > std::thread::available_parallelism().map_or(1, usize::from).max(online());
+    /// Are there [more endpoints than processors](crate::node::Node::is_crowded)?
+    pub fn set_crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
     }
 
     /// Nothing came: what to do?
@@ -133,12 +132,6 @@ impl Idle {
     }
 }
 
-/// Processors that run. A rank that its launcher bound to one of them may still have it for itself.
-fn online() -> usize {
-    // SAFETY: no memory is passed.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +145,7 @@ mod tests {
         assert!(yields.abs_diff(5000 / YIELD_EVERY as usize) <= 1, "{yields}");
         assert!(!later.contains(&Rest::Sleep(LONGEST)));
         let mut crowded = Idle::default();
-        crowded.count(100_000);
+        crowded.set_crowded(true);
         let all: Vec<Rest> = (0..80).map(|_| crowded.rest()).collect();
         assert_eq!((all[0], all[70]), (Rest::Spin, Rest::Yield));
         crowded.reset();

@@ -53,6 +53,8 @@ pub enum Error {
     NoMessage,
     /// The segment has no pages left for a ring, or the file system no memory.
     NoMemory,
+    /// As many others as the other endpoint can hear send to it already.
+    TooMany,
     /// More bytes than this kind of operation may have.
     TooLong,
     /// Not what this operation can do.

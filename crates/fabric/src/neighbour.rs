@@ -5,6 +5,7 @@
 //! its place in the process table stays: others of its endpoints' waiters are known by it.
 
 use crate::Error;
+pub(crate) use ginnel_node::cgroup::{Quota, quota};
 use ginnel_node::life::open_lives;
 use ginnel_node::{Joined, Library, LifeLock, Look, Node, Reach, Settings, Waiter, join};
 use ginnel_region::sys::{self, Fd};

@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 mod attacks;
+mod crowd;
 mod dead;
 mod ear;
 mod place;
@@ -20,15 +21,15 @@ use crate::layout::endpoint::{
 use crate::layout::{EndpointId, head_of, pair, word};
 pub use crate::neighbour::Guard;
 use crate::neighbour::{Hold, UNREACHABLE};
+use crowd::process_number;
 pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
 use ear::Ear;
 use ginnel_node::LifeLock;
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use, sys};
 pub use place::{NAME, default_path, join_default};
-use std::collections::HashSet;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::Once;
 use std::sync::atomic::{Ordering, fence};
 
 /// How long somebody else may be making or freeing groups, milliseconds.
@@ -123,16 +124,6 @@ impl Node {
             .filter(|head| head_of(segment, head.page(), ENDPOINT).is_some())
     }
 
-    /// How many processes of this machine have endpoints here, this one among them.
-    #[must_use]
-    pub fn processes(&self) -> usize {
-        let here = self.endpoints().filter(|head| self.hold.is_beside(head.owner().member));
-        let numbers: HashSet<u64> = here
-            .map(|head| word(self.segment(), head.page(), PROCESS).load(Ordering::Relaxed))
-            .collect();
-        numbers.len()
-    }
-
     /// Is it this process's, and not its parent's?
     pub(crate) fn is_own(&self) -> bool {
         self.hold.is_own()
@@ -167,19 +158,22 @@ impl Node {
         lives(&self.hold, id)
     }
 
-    /// Enters a pair in the table of the endpoint that is to read it. False: there is no room, or
-    /// no such endpoint.
-    pub(crate) fn enter_pair(&self, reader: EndpointId, pair: u32) -> bool {
-        let Some(table) = table_of(self.segment(), reader.page()) else { return false };
+    /// Enters a pair in the table of the endpoint that is to read it.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`]; [`Error::Gone`] where there is no such endpoint.
+    pub(crate) fn enter_pair(&self, reader: EndpointId, pair: u32) -> Result<(), Error> {
+        let table = table_of(self.segment(), reader.page()).ok_or(Error::Gone)?;
         let free = |at: &u64| {
             let entry = self.segment().word(table + at * 8);
             entry.compare_exchange(0, pair.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let found = (0..ENTRIES).any(|at| free(&at));
-        if found {
-            word(self.segment(), reader.page(), ENTERED).fetch_add(1, Ordering::AcqRel);
+        if !(0..ENTRIES).any(|at| free(&at)) {
+            say_too_many();
+            return Err(Error::TooMany);
         }
-        found
+        word(self.segment(), reader.page(), ENTERED).fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// How often a pair was entered in this endpoint's table.
@@ -316,10 +310,16 @@ fn present(_guard: &Guard, hold: &Hold) -> Result<Own, Error> {
     }
 }
 
-/// The same for all endpoints of a process: process ids mean nothing in another container.
-fn process_number() -> u64 {
-    static NUMBER: OnceLock<u64> = OnceLock::new();
-    *NUMBER.get_or_init(sys::random_u64)
+/// The library above says at most that a message was not sent.
+#[cold]
+fn say_too_many() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        eprintln!(
+            "ginnel: {ENTRIES} ranks send to another one already, and it hears no more: messages to it from here on wait or \
+             fail; a job in which more send to one rank goes over TCP (ginnel mpirun --over tcp)"
+        );
+    });
 }
 
 fn table_of(segment: &Segment, page: u32) -> Option<u64> {

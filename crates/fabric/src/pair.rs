@@ -76,7 +76,7 @@ impl Writer {
     /// Makes a ring of `size` bytes to `reader` and tells that one.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; [`Error::Gone`] where there is no such endpoint.
+    /// [`Error::NoMemory`], [`Error::TooMany`]; [`Error::Gone`] where there is no such endpoint.
     pub fn connect(
         _guard: &Guard,
         node: &Node,
@@ -112,11 +112,8 @@ impl Writer {
         // Release pairs with the Acquire by which it is found: whoever finds a pair finds it whole.
         word(segment, page, 0).store(PAIR, Ordering::Release);
         segment.settle(head).ok_or(Error::NoMemory)?;
-        if node.enter_pair(reader, page) {
-            Ok(Self { common, done: 0 })
-        } else {
-            Err(Error::NoMemory)
-        }
+        node.enter_pair(reader, page)?;
+        Ok(Self { common, done: 0 })
     }
 
     /// The most bytes of payload that one frame may have.
@@ -321,6 +318,15 @@ impl Reader {
         let len = len.min(got.len.saturating_sub(from));
         // SAFETY: the caller's promise; `copy_out` reads nothing beyond the ring.
         unsafe { self.common.span.copy_out(got.at + from as u64, to, len) };
+    }
+
+    /// Where a frame's payload lies, if that is one piece. It stays until this end is
+    /// [done](Self::advance) with the frame; whoever has the segment may write it meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, got: &Got) -> Option<*mut u8> {
+        let (at, len) = self.common.span.piece(got.at, got.len as u64);
+        (len == got.len).then_some(at)
     }
 
     /// The 8 bytes of a frame's payload from its byte `from` on; `None`: it has fewer.

@@ -1,5 +1,6 @@
-//! How much memory the limits of this process's cgroup leave for rings (cgroups(7); the kernel's
-//! `admin-guide/cgroup-v1/memory.rst` and `cgroup-v2.rst`).
+//! How much memory the limits of this process's cgroup leave for rings, and how many processors it
+//! may keep busy ([`quota`]). (cgroups(7); the kernel's `admin-guide/cgroup-v1/memory.rst` and
+//! `cgroup-v2.rst`.)
 //!
 //! A page of a segment counts to the cgroup of whoever touches it first, until the segment is
 //! removed. Who goes beyond its limit is killed, where TCP would only have become slower. Rings
@@ -7,7 +8,10 @@
 //!
 //! Takes no memory from an allocator: a ring may grow in a signal handler.
 
+mod processors;
+
 use ginnel_region::sys;
+pub use processors::{Quota, quota};
 use std::ffi::CStr;
 
 /// Rings take at most such a part of a limit …
@@ -80,7 +84,7 @@ pub fn room(segment: u64) -> Room {
 }
 
 fn room_by(cgroup: &CStr, mounts: &CStr, segment: u64) -> Room {
-    let Some((mut directory, version, mounted)) = Directory::find(cgroup, mounts) else {
+    let Some((mut directory, version, mounted)) = Directory::find(cgroup, mounts, b"memory") else {
         return Room::ENDLESS;
     };
     let mut room = Room::ENDLESS;
@@ -151,8 +155,9 @@ struct Directory {
 const NAME: usize = 32;
 
 impl Directory {
-    /// That of this process, whose version it is, and how much of it leads to where it is mounted.
-    fn find(cgroup: &CStr, mounts: &CStr) -> Option<(Self, Version, usize)> {
+    /// That of this process for a controller, whose version it is, and how much of it leads to where
+    /// it is mounted.
+    fn find(cgroup: &CStr, mounts: &CStr, controller: &[u8]) -> Option<(Self, Version, usize)> {
         let mut found = None;
         for version in [Version::One, Version::Two] {
             let mut own = Self::empty();
@@ -163,29 +168,34 @@ impl Directory {
                 else {
                     return;
                 };
-                let is_memorys = match version {
+                let is_it = match version {
                     Version::One => {
-                        controllers.split(|byte| *byte == b',').any(|name| name == b"memory")
+                        controllers.split(|byte| *byte == b',').any(|name| name == controller)
                     }
                     Version::Two => controllers.is_empty(),
                 };
-                if is_memorys {
+                if is_it {
                     own.set(&[path]);
                 }
             });
             if own.len > 0 {
-                found = found.or_else(|| Self::mounted(&own, version, mounts));
+                found = found.or_else(|| Self::mounted(&own, version, mounts, controller));
             }
         }
         found
     }
 
     /// Where the cgroup `own` is, if its hierarchy is mounted.
-    fn mounted(own: &Self, version: Version, mounts: &CStr) -> Option<(Self, Version, usize)> {
+    fn mounted(
+        own: &Self,
+        version: Version,
+        mounts: &CStr,
+        controller: &[u8],
+    ) -> Option<(Self, Version, usize)> {
         let mut found = None;
         each_line(mounts, |line| {
             if found.is_none()
-                && let Some((root, point)) = mount(line, version)
+                && let Some((root, point)) = mount(line, version, controller)
             {
                 let path = own.path.get(..own.len).unwrap_or_default();
                 // Of a cgroup outside of what is mounted here nothing is to be seen but what is
@@ -247,8 +257,8 @@ impl Directory {
     }
 }
 
-/// Root and mount point, if a line of mountinfo (proc(5)) is of the hierarchy.
-fn mount(line: &[u8], version: Version) -> Option<(&[u8], &[u8])> {
+/// Root and mount point, if a line of mountinfo (proc(5)) is of the controller's hierarchy.
+fn mount<'a>(line: &'a [u8], version: Version, controller: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (root, point) = (fields.nth(3)?, fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
@@ -256,7 +266,7 @@ fn mount(line: &[u8], version: Version) -> Option<(&[u8], &[u8])> {
     let is_it = match version {
         Version::One => {
             kind == b"cgroup"
-                && options.split(|byte| *byte == b',').any(|option| option == b"memory")
+                && options.split(|byte| *byte == b',').any(|option| option == controller)
         }
         Version::Two => kind == b"cgroup2",
     };

@@ -11,6 +11,7 @@ use crate::library::{self, Library, Release};
 use crate::objects::{Interface, Waiting};
 use crate::rest;
 use ginnel_fabric::active::{Active, LONGEST, Taken};
+use ginnel_region::sys;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -160,6 +161,14 @@ unsafe extern "C" fn close(base: *mut BaseInterface) {
     unsafe { Box::from_raw(base.cast::<Interface>()) }.active.into_inner().close();
 }
 
+/// The longest message that UCX may send. UCX copies by the C library's memcpy, which takes one
+/// string instruction (`rep movsb`) for more than 8 KiB where there is AVX: an emulated processor
+/// does that byte by byte, and takes six times as long for it.
+fn longest() -> usize {
+    const EMULATED: usize = 8 << 10;
+    if sys::is_emulated() { EMULATED } else { LONGEST }
+}
+
 unsafe extern "C" fn query(
     base: *mut BaseInterface,
     attributes: *mut InterfaceAttributes,
@@ -177,8 +186,8 @@ unsafe extern "C" fn query(
         attributes.flags |= flag::INTER_NODE;
     }
     attributes.event_flags = event::SEND_COMP | event::RECV | event::FD;
-    attributes.am.max_short = LONGEST;
-    attributes.am.max_bcopy = LONGEST;
+    attributes.am.max_short = longest();
+    attributes.am.max_bcopy = longest();
     attributes.am.opt_zcopy_align = 1;
     attributes.am.align_mtu = 1;
     attributes.am_max_iov = usize::MAX;

@@ -44,6 +44,17 @@ impl Interface {
         !self.waiting.is_empty()
     }
 
+    /// Does all that waits for room wait for it still? Its readers wake this interface when they
+    /// have made some.
+    ///
+    /// # Safety
+    /// UCX's rules; no other thread uses it now.
+    pub unsafe fn is_full(&self) -> bool {
+        // SAFETY: the caller's promise; a way that leads nowhere any more is not full.
+        let is_full = |way| unsafe { (*self.active()).has_room(way) } == Ok(false);
+        self.waiting.ways().all(is_full)
+    }
+
     /// Does somebody poll its descriptor?
     pub fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
@@ -103,6 +114,13 @@ impl Waiting {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// The ways on which something waits.
+    fn ways(&self) -> impl Iterator<Item = u32> {
+        // SAFETY: as in `with`.
+        let ways = unsafe { (&*self.queues.get()).len() } as u32;
+        (0..ways).filter(|way| self.with(*way, |queue| !queue.is_empty()))
     }
 
     /// Does something wait on this way, before which nothing else may be sent there?

@@ -118,13 +118,17 @@ pub unsafe fn rest(interface: &Interface) {
     match rest {
         _ if interface.at_once => {}
         Ok(Some(Rest::Yield)) => sys::yield_now(),
-        Ok(Some(Rest::Sleep(ms))) => doze(ms),
+        // SAFETY: the caller's promise.
+        Ok(Some(Rest::Sleep(ms))) => unsafe { doze(interface, ms) },
         _ => {}
     }
 }
 
 /// Sleeps until one of this thread's interfaces is woken, at most so long.
-fn doze(ms: i32) {
+///
+/// # Safety
+/// As for [`rest`].
+unsafe fn doze(interface: &Interface, ms: i32) {
     let (number, own) = (own_number(), owners());
     let mine = |own: &[Open]| {
         own.iter()
@@ -139,7 +143,11 @@ fn doze(ms: i32) {
     let active = |interface: &Interface| unsafe { &*interface.active() };
     // Whoever armed a descriptor wants to be woken by it still, whatever is done here.
     all.iter().filter(|it| !it.is_armed()).for_each(|it| active(it).node().sleeping());
-    let busy = all.iter().any(|it| it.is_busy());
+    // Whoever waits for room in full rings is woken when there is some. Of another interface it is
+    // not known: another thread may be sending on it.
+    // SAFETY: the caller's promise.
+    let is_full = |it: &Interface| std::ptr::eq(it, interface) && unsafe { it.is_full() };
+    let busy = all.iter().any(|it| it.is_busy() && !is_full(it));
     let news = all.iter().any(|it| active(it).has_news());
     let polled = all.iter().map(|it| libc::pollfd {
         fd: active(it).node().fifo(),

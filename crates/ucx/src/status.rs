@@ -25,6 +25,7 @@ pub fn status_of(error: Error) -> Status {
             say_full();
             NO_MEMORY
         }
+        Error::TooMany => NO_MEMORY,
         Error::TooLong | Error::Invalid => INVALID_PARAM,
         Error::NoMessage | Error::Refused(_) | Error::System(..) => IO_ERROR,
     }

@@ -15,21 +15,19 @@ use std::time::Duration;
 
 /// By UCX and its transport, of either library.
 pub fn ucx(stand: &Stand, library: Library, ranks: u32) -> Command {
-    let mut command = stand.command(build::ginnel());
-    command.env("GINNEL_DIR", stand.dir()).env("GINNEL_SHIM", build::shim());
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args([
-        "mpirun",
-        "--over",
-        "ucx",
-        "--launcher",
-        library.launcher,
-        "-n",
-        &ranks.to_string(),
-    ]);
+    let mut command = ucx_with(stand, library, &["-n", &ranks.to_string()]);
     if library.name != MPICH.name {
         command.args(["--oversubscribe", "--bind-to", "none"]);
     }
+    command
+}
+
+/// The same with these words for the launcher alone.
+fn ucx_with(stand: &Stand, library: Library, words: &[&str]) -> Command {
+    let mut command = stand.command(build::ginnel());
+    command.env("GINNEL_DIR", stand.dir()).env("GINNEL_SHIM", build::shim());
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["mpirun", "--over", "ucx", "--launcher", library.launcher]).args(words);
     command
 }
 
@@ -299,6 +297,29 @@ fn settings_for_a_shell_lead_over_ucx() {
         assert!(done.success() && done.stdout.contains("all well"), "{done}");
         assert_nothing_is_left(&stand);
     }
+}
+
+/// Open MPI's launcher takes the programs of a job out of a file, and looks at no variable before
+/// that.
+#[test]
+fn programs_that_a_file_names_go_over_ucx() {
+    let _permit = permit::cpu(2);
+    let Some(program) = program(OPEN_MPI, "mpi-ucx-app") else { return };
+    let stand = Stand::plain("mpi-ucx-app").limit(Duration::from_secs(300));
+    let rank = stand.dir().join("rank");
+    let script = format!(
+        "[ \"$UCX_TLS\" = ginnel,self ] && [ \"$GINNEL_JOB_KEY\" ] && exec '{}' check\nexit 9\n",
+        program.display()
+    );
+    std::fs::write(&rank, script).expect("a script");
+    let file = stand.dir().join("programs");
+    let line = format!("-np 1 sh {}\n", rank.display());
+    std::fs::write(&file, line.repeat(2)).expect("a file");
+    let mut command = ucx_with(&stand, OPEN_MPI, &[]);
+    let done =
+        stand.run(command.args(["--oversubscribe", "--bind-to", "none", "--app"]).arg(&file));
+    assert!(done.success() && done.stdout.contains("all well"), "{done}");
+    assert_nothing_is_left(&stand);
 }
 
 /// NetPIPE compares every byte in this mode.

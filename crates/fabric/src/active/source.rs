@@ -1,7 +1,8 @@
 //! Where active messages come from: the rings that others write to this endpoint.
 //!
-//! A message is copied out of the ring before its seal is checked, and the copy is handed on. A
-//! ring whose message makes no sense, or has a wrong seal, is not read any more, and its writer is
+//! A message is copied out of the ring before its seal is checked, and the copy is handed on. One
+//! without a seal, of a job that trusts whoever has the segment, is handed on where it lies if it is
+//! long: then its place in the ring is given back with the next look. A ring whose message makes no sense, or has a wrong seal, is not read any more, and its writer is
 //! told so: a rank whose first message was garbled would wait for ever otherwise.
 //!
 //! A seal says whose message it is and at which position. So whoever may write the segment could
@@ -18,6 +19,8 @@ use crate::seal::{Key, Seal};
 use ginnel_region::Corrupt;
 use std::collections::HashSet;
 
+/// Messages longer than this are not copied for nothing.
+const LONG: usize = 1024;
 /// How many messages of one peer are taken before the next peer's.
 const TURN: u32 = 16;
 
@@ -31,7 +34,7 @@ struct Source {
     proven: bool,
 }
 
-/// A message that was taken. It lies in the endpoint's own memory until the next one is taken.
+/// A message that was taken. It stays where it lies until the next one is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// Its handler's number.
@@ -66,6 +69,8 @@ pub struct Sources {
     next: usize,
     turn: u32,
     taken: Lines,
+    /// What was handed on where it lies: its source, and the frame.
+    lent: Option<(usize, Got)>,
 }
 
 /// Memory for one message, which begins on a cache line.
@@ -96,6 +101,7 @@ impl Sources {
             next: 0,
             turn: 0,
             taken: Lines::new(),
+            lent: None,
         }
     }
 
@@ -105,6 +111,7 @@ impl Sources {
     /// A writer that is not heard any more. There may be messages of others.
     #[inline]
     pub fn take(&mut self, node: &Node) -> Result<Option<Taken>, Refused> {
+        self.give_back(node);
         if node.entered() != self.entered {
             self.take_entries(node);
         }
@@ -146,11 +153,22 @@ impl Sources {
             });
         };
         let Some((taken, got)) = found else { return Ok(None) };
-        if source.reader.advance(node.segment(), &got) {
-            // The writer may sleep until there is room.
-            node.wake(source.reader.writer());
+        if taken.at == self.taken.at() {
+            pass(source, node, &got);
+        } else {
+            self.lent = Some((at, got));
         }
         Ok(Some(taken))
+    }
+
+    /// Nobody looks at the message any more that was taken last.
+    #[inline]
+    fn give_back(&mut self, node: &Node) {
+        if let Some((at, got)) = self.lent.take()
+            && let Some(source) = self.all.get_mut(at)
+        {
+            pass(source, node, &got);
+        }
     }
 
     #[cold]
@@ -172,6 +190,7 @@ impl Sources {
     /// Gives back rings whose writers have let go, or died, once they are empty.
     #[cold]
     pub fn forget_the_dead(&mut self, node: &Node) {
+        self.give_back(node);
         let mut at = 0;
         while at < self.all.len() {
             let source = &self.all[at];
@@ -189,12 +208,28 @@ impl Sources {
     }
 }
 
+/// Done with a message.
+#[inline]
+fn pass(source: &mut Source, node: &Node, got: &Got) {
+    if source.reader.advance(node.segment(), got) {
+        // The writer may sleep until there is room.
+        node.wake(source.reader.writer());
+    }
+}
+
 /// Copies a source's next message out, if there is one, and checks it.
 #[inline]
 fn copy_out(source: &Source, to: &mut Lines) -> Result<Option<(Taken, Got)>, Corrupt> {
     let Some(got) = source.reader.look()? else { return Ok(None) };
     if got.frame.kind != Kind::Active || got.frame.flags >= HANDLERS || got.len > LONGEST {
         return Err(Corrupt);
+    }
+    let taken = |at| Taken { handler: got.frame.flags, at, len: got.len };
+    if got.len > LONG
+        && !source.seal.is_set()
+        && let Some(at) = source.reader.place(&got)
+    {
+        return Ok(Some((taken(at), got)));
     }
     // SAFETY: the memory has as many bytes.
     unsafe { source.reader.copy_out(&got, 0, to.at(), got.len) };
@@ -203,5 +238,5 @@ fn copy_out(source: &Source, to: &mut Lines) -> Result<Option<(Taken, Got)>, Cor
     if !source.seal.is_right(got.frame.words, position, head, bytes) {
         return Err(Corrupt);
     }
-    Ok(Some((Taken { handler: got.frame.flags, at: to.at(), len: got.len }, got)))
+    Ok(Some((taken(to.at()), got)))
 }

@@ -89,6 +89,33 @@ fn messages_of_all_sizes_arrive_in_order() {
     }
 }
 
+/// Long messages without a seal are handed on where they lie in the ring.
+#[test]
+fn a_message_stays_as_it_is_until_the_next_is_taken() {
+    let place = Place::new();
+    let (mut a, mut b) = (place.end(None), place.end(None));
+    let (way, mut sent) = (a.way(b.id()), 0);
+    let mut flood = || {
+        while send(&mut a, way, 0, &bytes(LONGEST - sent % 3 * 100, sent)) == Ok(()) {
+            sent += 1;
+        }
+        sent
+    };
+    flood();
+    for seen in 0..1000 {
+        let taken = b.take().expect("another was sent");
+        flood();
+        // SAFETY: it stays until the next one is taken.
+        let message = unsafe { std::slice::from_raw_parts(taken.at, taken.len) };
+        assert!(message == bytes(LONGEST - seen % 3 * 100, seen), "message {seen}");
+    }
+    assert!(flood() > 1005);
+    b.look_for_the_dead();
+    assert!(b.take().is_some_and(|next| next.len == LONGEST - 100));
+    a.close();
+    b.close();
+}
+
 /// Another peer of the segment, which has not the key, can neither forge nor alter a message.
 #[test]
 fn what_strangers_write_is_not_handed_on() {

@@ -8,9 +8,14 @@ use crate::layout::EndpointId;
 use crate::matching::Buffers;
 use crate::node::Node;
 use crate::pair::Writer;
-use ginnel_region::Corrupt;
+use ginnel_region::{Corrupt, sys};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+
+/// So long an answer waits for an endpoint that hears no more, nanoseconds.
+const UNHEARD: u64 = if cfg!(test) { 300_000_000 } else { 10_000_000_000 };
+/// The exit status then (`EX_SOFTWARE` of sysexits.h).
+const SOFTWARE: i32 = 70;
 
 /// Where frames to another endpoint go.
 pub(super) struct Outgoing {
@@ -21,13 +26,23 @@ pub(super) struct Outgoing {
     pub gone: bool,
     /// The owner has named it: it is no stranger.
     pub known: bool,
+    /// Since when answers wait, as it hears no more; nanoseconds of the monotonic clock.
+    pub unheard: Option<u64>,
     /// Bytes of its messages that are kept, as nobody waited for them.
     pub kept: usize,
 }
 
 impl Outgoing {
     pub fn new(id: EndpointId) -> Self {
-        Self { id, writer: None, outbox: VecDeque::new(), gone: false, known: false, kept: 0 }
+        Self {
+            id,
+            writer: None,
+            outbox: VecDeque::new(),
+            gone: false,
+            known: false,
+            unheard: None,
+            kept: 0,
+        }
     }
 
     /// Puts a frame whose payload is these buffers' `len` bytes from `from` on. Refused where this
@@ -59,6 +74,26 @@ impl Outgoing {
         // and the callers here that they have `len` bytes from `from` on, within `most`.
         let done = unsafe { writer.put(node.segment(), frame, prefix.len() + len, parts) };
         self.put_so(node, done)
+    }
+
+    /// One that hears no more waits for an answer, and may for ever: the owner cannot be told, who
+    /// may have asked for nothing. So the process ends once that has lasted, and its launcher ends
+    /// the job.
+    #[cold]
+    fn wait_to_be_heard(&mut self, why: Error) {
+        if why != Error::TooMany {
+            self.unheard = None;
+            return;
+        }
+        let now = sys::monotonic_ns();
+        if now - *self.unheard.get_or_insert(now) > UNHEARD {
+            eprintln!(
+                "ginnel: another rank waits for this one's answer and hears no more: this rank ends"
+            );
+            // SAFETY: no memory is passed. Nothing else is to run: what the program would do at its
+            // end may wait for others.
+            unsafe { libc::_exit(SOFTWARE) };
+        }
     }
 
     /// Wakes the reader of a frame that was put; a reader whose count makes no sense is gone.
@@ -110,7 +145,7 @@ impl Endpoint {
         let mut writer = writer?;
         writer_is_sound(&mut writer, self.tuning);
         out.writer = Some(writer);
-        self.idle.count(self.node.processes());
+        self.idle.set_crowded(self.node.is_crowded());
         Ok(())
     }
 
@@ -135,12 +170,15 @@ impl Endpoint {
             if out.outbox.is_empty() {
                 continue;
             }
-            if out.writer.is_none()
-                && !out.gone
-                && !matches!(self.connect(to), Ok(()) | Err(Error::Gone))
-            {
-                // There is no room for a ring so far: what waits for it is not lost.
-                continue;
+            if out.writer.is_none() && !out.gone {
+                match self.connect(to) {
+                    Ok(()) | Err(Error::Gone) => {}
+                    Err(error) => {
+                        // There is no room for a ring so far: what waits for it is not lost.
+                        self.out[to as usize].wait_to_be_heard(error);
+                        continue;
+                    }
+                }
             }
             let (node, out) = (&self.node, &mut self.out[to as usize]);
             while let Some((frame, payload)) = out.outbox.pop_front() {

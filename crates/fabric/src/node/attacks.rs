@@ -1,8 +1,10 @@
 //! What a segment goes through: other names for its file, other users of its pages, processes that
 //! fork, and such as are killed anywhere.
 
+mod crowd;
 mod stopped;
 mod threads;
+mod unheard;
 
 use super::*;
 use crate::endpoint::{Endpoint, Tuning};
@@ -333,7 +335,7 @@ fn garbage_in_an_endpoints_page_ends_no_process() {
             for end in [&mut a, &mut b] {
                 end.progress(&memory);
                 end.look_for_the_dead();
-                let _ = (end.node().count(), end.node().processes());
+                let _ = (end.node().count(), end.node().is_crowded());
             }
             if below(2) == 0 {
                 open(&path).close();

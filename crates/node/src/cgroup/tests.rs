@@ -124,3 +124,72 @@ fn what_cannot_be_read_limits_nothing() {
     let dir = tree(&[("cgroup", deep.as_str()), ("mountinfo", TWO)]);
     assert_eq!(of(&dir, 0), Room::ENDLESS);
 }
+
+fn quota_of(dir: &tempfile::TempDir) -> Option<Quota> {
+    let (cgroup, mounts) = (dir.path().join("cgroup"), dir.path().join("mountinfo"));
+    processors::quota_by(&c(&cgroup), &c(&mounts))
+}
+
+#[test]
+fn the_strictest_quota_up_the_tree_is_in_whole_processors() {
+    let two = |own: &'static str, limits: [&'static str; 2]| {
+        tree(&[
+            ("cgroup", own),
+            ("mountinfo", TWO),
+            ("fs/a/b/cpu.max", limits[0]),
+            ("fs/a/b/cgroup.procs", ""),
+            ("fs/a/cpu.max", limits[1]),
+            ("fs/a/cgroup.procs", ""),
+            ("fs/c/cgroup.procs", ""),
+        ])
+    };
+    for (limits, processors) in [
+        (["max 100000\n", "max 100000\n"], None),
+        (["250000 100000\n", "max 100000\n"], Some(2)),
+        (["max 100000\n", "50000 100000\n"], Some(0)),
+        (["400000 100000\n", "60000 20000\n"], Some(3)),
+        (["300000 100000\n", "900000 200000\n"], Some(3)),
+        (["garbage\n", "100000 0\n"], None),
+    ] {
+        let found = quota_of(&two("0::/a/b\n", limits));
+        assert_eq!(found.map(|quota| quota.processors), processors, "{limits:?}");
+    }
+    assert_eq!(quota_of(&two("0::/c\n", ["1 1\n"; 2])), None, "another cgroup's");
+}
+
+#[test]
+fn who_shares_a_quota_knows_it_by_its_group() {
+    let dir = tree(&[
+        ("mountinfo", TWO),
+        ("fs/a/cpu.max", "100000 100000\n"),
+        ("fs/a/cgroup.procs", ""),
+        ("fs/a/b/cpu.max", "max 100000\n"),
+        ("fs/b/cpu.max", "100000 100000\n"),
+        ("fs/b/cgroup.procs", ""),
+    ]);
+    let group = |own: &str| {
+        fs::write(dir.path().join("cgroup"), own).expect("written");
+        quota_of(&dir).expect("a quota").group
+    };
+    assert_eq!(group("0::/a\n"), group("0::/a/b\n"));
+    assert_ne!(group("0::/a\n"), group("0::/b\n"));
+}
+
+#[test]
+fn a_quota_of_version_one_is_the_processors_controllers() {
+    let dir = tree(&[
+        ("cgroup", "5:memory:/y\n4:cpu,cpuacct:/docker/x\n0::/z\n"),
+        (
+            "mountinfo",
+            "32 24 0:3 /docker/x DIR/cpu ro - cgroup cgroup rw,cpu,cpuacct\n\
+             33 24 0:4 / DIR/unified ro - cgroup2 cgroup2 rw\n",
+        ),
+        ("cpu/cpu.cfs_quota_us", "150000\n"),
+        ("cpu/cpu.cfs_period_us", "100000\n"),
+        ("cpu/cgroup.procs", ""),
+        ("unified/z/cpu.max", "900000 100000\n"),
+    ]);
+    assert_eq!(quota_of(&dir).map(|quota| quota.processors), Some(1));
+    fs::write(dir.path().join("cpu/cpu.cfs_quota_us"), "-1\n").expect("written");
+    assert_eq!(quota_of(&dir), None);
+}

@@ -2,6 +2,7 @@
 //! named, writes that begin outside a region, receives that are taken back while they are filled.
 
 use super::*;
+use crate::active::Active;
 use crate::shared::Pool;
 
 /// Takes what is left of the segment.
@@ -34,6 +35,33 @@ fn an_answer_waits_until_there_is_room_for_a_way_back() {
     let events = until(&mut [(&mut a, &memory, 1), (&mut b, &memory, 1)]);
     assert_eq!((events[0][0].failure, events[1][0].failure), (None, None));
     assert!(got == sent);
+}
+
+/// The others come to the one that hears no more as soon as one of those that it hears is gone.
+#[test]
+fn one_more_than_can_be_heard_is_told_so_and_is_heard_when_there_is_room() {
+    let place = Place::new();
+    let (mut a, mut b) = (place.endpoint(), place.endpoint());
+    let (memory, to) = (Memory::default(), b.peer(a.id()));
+    let config = Config { size: 16 << 20, ..Config::default() };
+    let mut active = Active::open(&place.0.path().join("mpi"), &config, None).expect("an end");
+    let way = active.way(a.id());
+    // What is entered here is none of theirs: the next look throws it out.
+    while a.node().enter_pair(a.id(), a.id().page()).is_ok() {}
+    let sent = bytes(100, 1);
+    let quick = |from: &mut Endpoint| {
+        // SAFETY: so short a message is copied at once.
+        unsafe { from.send(to, Message { report: false, ..message(None, &sent, 0) }) }
+    };
+    assert_eq!(quick(&mut b), Err(Error::TooMany));
+    let part = [(sent.as_ptr(), sent.len())];
+    // SAFETY: as above.
+    assert_eq!(unsafe { active.send(way, 1, &part) }, Err(Error::TooMany));
+    a.progress(&memory);
+    assert_eq!(quick(&mut b), Ok(()));
+    // SAFETY: as above.
+    assert_eq!(unsafe { active.send(way, 1, &part) }, Ok(()));
+    active.close();
 }
 
 /// Nothing that has been received burdens its receiver any more.
