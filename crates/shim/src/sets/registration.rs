@@ -261,7 +261,7 @@ impl Registration {
     }
 
     /// The slot in which processes that have the set say what they were told of.
-    fn common(&self) -> Option<&'static Slot> {
+    pub(super) fn common(&self) -> Option<&'static Slot> {
         // Most often there is none, and nothing is looked up.
         self.in_common
             .then(|| self.entry())
@@ -288,7 +288,7 @@ impl Registration {
         Some(runtime::attachment()?.ledger.slot(self.slot?))
     }
 
-    fn edges_made(&self) -> u32 {
+    pub(super) fn edges_made(&self) -> u32 {
         self.entry().map_or(0, |slot| slot.edges.load(Ordering::Acquire))
     }
 
