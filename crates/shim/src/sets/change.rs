@@ -299,6 +299,7 @@ fn register(
     if let Some(entry) = inner.registrations.get_mut(place as usize) {
         *entry = Registration { listed, ..fresh };
         entry.turn.begin(ticks());
+        entry.edges = entry.edges_made();
         if set.shared.load(Ordering::Relaxed) {
             entry.lend(set);
             entry.forget_told();

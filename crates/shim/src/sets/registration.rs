@@ -183,6 +183,7 @@ impl Registration {
     /// It is of this slot's socket.
     pub(super) fn link(&mut self, slot: u32) {
         self.slot = Some(slot);
+        self.edges = self.edges_made();
         let writes = if self.wants(libc::EPOLLOUT) { local::WRITES } else { 0 };
         local_bits(slot, local::REGISTERED | writes, 0);
     }
