@@ -150,12 +150,10 @@ impl<'a> Endpoint<'a> {
         if since != dry && come.wrapping_sub(since) & DRY_AT != 0 {
             return false;
         }
-        let had_come =
-            direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
-                let again = tail.wrapping_sub(record.ring) << 12 >> 12;
-                again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
-            });
-        had_come
+        direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
+            let again = tail.wrapping_sub(record.ring) << 12 >> 12;
+            again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
+        })
     }
 
     /// On TCP: how much has come so far, whether or not it was received.
