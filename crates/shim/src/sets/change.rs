@@ -108,14 +108,7 @@ fn change(
     entry.rearm();
     entry.events = events;
     entry.retold_outside |= hides_token;
-    let noted = (entry.noted, entry.noted_room && entry.room, entry.noted_ends);
-    entry.forget_told();
-    if is_listed {
-        (entry.noted, entry.noted_room, entry.noted_ends) = noted;
-    }
-    if let Some(key) = beside {
-        entry.note_come(key);
-    }
+    forget_told_of(entry, is_listed, beside);
     entry.turn.begin(since);
     order::enters(entry);
     entry.in_kernel = true;
@@ -181,6 +174,19 @@ fn may_be_listed_in_vain(entry: &Registration) -> bool {
     }
     let carried = entry.endpoint().is_some_and(|endpoint| endpoint.slot().stage() == Stage::Active);
     carried && entry.in_kernel && sys::poll(entry.fd, (entry.interest() & 0x3fff) as i16, 0) == 0
+}
+
+/// What was told of a registration that is changed comes anew. What outer sets know of it they know
+/// on where it `is_listed`, and bytes that have come `beside` room.
+fn forget_told_of(entry: &mut Registration, is_listed: bool, beside: Option<u64>) {
+    let noted = (entry.noted, entry.noted_room && entry.room, entry.noted_ends);
+    entry.forget_told();
+    if is_listed {
+        (entry.noted, entry.noted_room, entry.noted_ends) = noted;
+    }
+    if let Some(key) = beside {
+        entry.note_come(key);
+    }
 }
 
 /// A registration is in the kernel's list for the sake of room, and nobody asked for bytes: up to
