@@ -6,7 +6,7 @@ use super::asked::{Asked, copies, room_of, slot_of, waits_on};
 use super::rules::{Rule, events, left_over, sorted};
 
 /// All of them.
-pub const LIMITS: [Rule; 8] = [
+pub const LIMITS: [Rule; 9] = [
     Rule {
         name: "an inner edge once more",
         why: "to see what an inner set has Ginnel may take it and give it back, which is an edge. That is taken out \
@@ -40,6 +40,13 @@ pub const LIMITS: [Rule; 8] = [
         name: "order in an inner set",
         why: "the kernel takes what is empty off an inner set's list whenever it looks there for an outer one",
         allows: order_inside,
+        parts: false,
+    },
+    Rule {
+        name: "edge of an acknowledged FIN",
+        why: "where a thread was told of a shutdown at once, its acknowledgement is one more edge of the kernel's. Of \
+              bytes that lie in a ring the kernel knows nothing then",
+        allows: edge_of_fin,
         parts: false,
     },
     Rule {
@@ -157,6 +164,28 @@ fn order_inside(asked: &Asked, plain: &str, carried: &str) -> bool {
     asked.waits() && asked.sets().iter().any(is_inner) && sorted(plain) == sorted(carried)
 }
 
+fn edge_of_fin(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let mut beside = false;
+    let mut shut = Vec::new();
+    for step in asked.before() {
+        match step {
+            "collect" => beside = false,
+            step if step.starts_with("go ") => beside = true,
+            step if beside && !step.ends_with(" RD") => shut.extend(slot_of(step, "shut")),
+            _ => {}
+        }
+    }
+    let is_shut = |event: &&str| {
+        let data = event.strip_prefix("IN/");
+        let edge = |asked: &str| asked.split('|').any(|event| event == "ET");
+        data.is_some_and(|data| {
+            let mut given = asked.sets().into_iter().flat_map(|set| asked.given(set, data));
+            given.any(|(slot, events)| edge(events) && shut.contains(&slot))
+        })
+    };
+    asked.waits() && more_of(carried, plain, is_shut)
+}
+
 fn reports_of_closed(asked: &Asked, plain: &str, carried: &str) -> bool {
     let sets = asked.sets();
     let closed = |slot: u64| {
@@ -169,7 +198,7 @@ fn reports_of_closed(asked: &Asked, plain: &str, carried: &str) -> bool {
         after_fork.any(|step| goes(&step))
     };
     let is_closed = |data: &str| {
-        let level = |asked: &str| !asked.split('|').any(|event| matches!(event, "ET" | "ONESHOT"));
+        let level = |asked: &str| !asked.split('|').any(|event| event == "ET");
         let mut all = sets.iter().flat_map(|set| asked.given(*set, data));
         // Or of a set that has such a one.
         let inside =
@@ -304,6 +333,20 @@ mod tests {
         };
         assert_eq!(rule(9), Some("order in an inner set"));
         assert_eq!(rule(8), None);
+    }
+
+    #[test]
+    fn an_acknowledged_fin_may_be_no_edge() {
+        let rule = |shut: &str, how: &str| {
+            let script = format!(
+                "tcp 5 6 both\nepoll 9\nadd 9 5 IN|{how} 105\nwrite 6 1\n{shut}\nwait 9 8 0"
+            );
+            limit(&script, "wait 1: IN/105", "wait 0:")
+        };
+        let beside = "go T wait 9 16 150\nshut 5 WR\ncollect";
+        assert_eq!(rule(beside, "ET"), Some("edge of an acknowledged FIN"));
+        assert_eq!(rule(beside, "RDHUP"), None);
+        assert_eq!(rule("shut 5 WR", "ET"), None);
     }
 
     #[test]
