@@ -236,7 +236,7 @@ fn urgent_at_the_end(asked: &Asked, plain: &str, carried: &str) -> bool {
 }
 
 fn first_urgent_byte(asked: &Asked, plain: &str, carried: &str) -> bool {
-    let reads = ["read", "recv", "readv", "recvmsg"];
+    let reads = ["read", "recv", "readv", "recvmsg", "drain"];
     let reader = reads.iter().find_map(|call| slot_of(asked.step(), call));
     let numbers = reader.map(|slot| copies(asked, asked.other_end(slot).unwrap_or(slot)));
     let urgent = |step: &&str| {
@@ -244,7 +244,7 @@ fn first_urgent_byte(asked: &Asked, plain: &str, carried: &str) -> bool {
         by.zip(numbers.as_ref()).is_some_and(|(by, numbers)| numbers.contains(&by))
     };
     let twice = asked.before().filter(urgent).count() > 1;
-    twice && plain.contains("jumps") && !carried.contains("jumps")
+    twice && plain.matches("jumps").count() > carried.matches("jumps").count()
 }
 
 #[cfg(test)]

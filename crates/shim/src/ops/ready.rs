@@ -246,9 +246,6 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.tx_in_ring();
             if (if in_ring { ring } else { kernel }) & OUT != 0 && endpoint.sendable(true) {
                 ready |= events & OUT;
-                // Bytes that are just changing carriers have come: a receive waits for them.
-                let comes = events & !ready & IN != 0 && endpoint.is_switching();
-                ready |= if comes { events & IN } else { 0 };
             }
             sets::as_end(endpoint, u32::from(ready.cast_unsigned())) as i16
         }

@@ -124,10 +124,8 @@ pub(super) fn whole(all: &[Lost], index: u32, entry: &Registration, events: u32)
     let Some(endpoint) = lost.and_then(Lost::endpoint) else { return events };
     let hung_up = events & libc::EPOLLHUP as u32 != 0;
     let error = if hung_up && endpoint.keeps_error() { libc::EPOLLERR as u32 } else { 0 };
-    let unread = || {
-        let in_ring = endpoint.rx_in_ring() || endpoint.is_before_ring();
-        endpoint.ring_bytes() > 0 && (in_ring || endpoint.is_switching())
-    };
+    let in_ring = || endpoint.rx_in_ring() || endpoint.is_before_ring();
+    let unread = || endpoint.ring_bytes() > 0 && in_ring();
     // A shot is spent for all that there is.
     let all = entry.wants(libc::EPOLLONESHOT) || !entry.wants(libc::EPOLLET);
     let bytes = if all && entry.events & IN & !events != 0 && unread() { IN } else { 0 };

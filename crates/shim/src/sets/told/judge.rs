@@ -180,13 +180,6 @@ fn with_bytes(
             events |= entry.events & IN;
         }
         entry.tell(key);
-    } else if events != 0
-        && entry.events & IN & !events != 0
-        && !entry.wants(libc::EPOLLET)
-        && endpoint.is_switching()
-    {
-        // They have come, and change carriers just now: a receive waits for them.
-        events |= entry.events & IN;
     }
     events
 }
