@@ -81,9 +81,14 @@ impl Asked<'_> {
             let mut words =
                 step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let inner = words.next().and_then(|slot| slot.parse().ok());
-            let of_both = |set| self.registrations(set).any(|(_, asked)| is_both(asked));
-            words.nth(1) == Some(data) && inner.is_some_and(of_both)
+            words.nth(1) == Some(data) && inner.is_some_and(|set| self.holds_edge_of_both(set, 3))
         })
+    }
+
+    /// Were edges of bytes and of room asked for in `set`, or so `deep` in those that it has?
+    fn holds_edge_of_both(&self, set: u64, deep: u32) -> bool {
+        let inside = |slot| deep > 0 && self.holds_edge_of_both(slot, deep - 1);
+        self.registrations(set).any(|(slot, asked)| is_both(asked) || inside(slot))
     }
 
     /// Is this the data of a set whose edges are told?
