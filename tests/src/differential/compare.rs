@@ -44,6 +44,7 @@ pub fn compare(
             apart.note_same(script, at, &plain);
         } else if apart.allow(script, at, &plain, &carried) {
         } else if let Some(limit) = limits::known(script, at, &plain, &carried) {
+            apart.note(script, at, limit);
             met.push(limit.name);
         } else {
             let kind = kind(step, &plain, &carried);
