@@ -128,6 +128,10 @@ impl Asked<'_> {
             self.registrations(set)
                 .any(|(slot, asked)| same(slot) == reader && asked.split('|').any(|of| of == "ET"))
         };
+        if !self.waits() {
+            // `poll` and `select` name the set.
+            return data.parse().is_ok_and(inside);
+        }
         let is_inner = self.sets_of(data).any(inside);
         is_inner
             || self.before().any(|step| {

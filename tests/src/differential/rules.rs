@@ -195,9 +195,9 @@ fn edge_without_room(asked: &Asked, plain: &str, carried: &str) -> bool {
         let data = event.strip_prefix("IN/");
         data.is_some_and(|data| full.iter().any(|of| asked.is_edge_of_reader(*of, data)))
     };
-    asked.waits()
-        && left_over(plain, carried)
-            .is_some_and(|more| !more.is_empty() && more.iter().all(of_full))
+    let asks = asked.waits() || asked.step().contains("poll ");
+    asks && left_over(plain, carried)
+        .is_some_and(|more| !more.is_empty() && more.iter().all(of_full))
 }
 
 fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -316,6 +316,11 @@ mod tests {
         assert_eq!(rule(1, "IN|ET", none, more), None);
         assert_eq!(rule(2, "IN|ET", more, none), None);
         assert_eq!(rule(1, "IN", more, none), None);
+        let script = "tcp 1 2 both\nepoll 9\nadd 9 2 IN|ET 102\nfill 1\npoll 0 9:IN 2:IN";
+        let script = Script::parse("", script);
+        let rule = |plain| allowed(&script, 4, plain, "poll 0:").map(|rule| rule.name);
+        assert_eq!(rule("poll 1: IN/9"), Some("an edge of what found no room"));
+        assert_eq!(rule("poll 1: IN/2"), None);
     }
 
     #[test]
