@@ -47,6 +47,10 @@ fn judge(lab: &Lab, job: u64, script: &Script, found: &Found) -> Option<String> 
     };
     match judge_runs(script, &[], plain, plainly, carried) {
         Verdict::Same => None,
+        Verdict::Limits(_) => {
+            found.limits.fetch_add(1, Ordering::Relaxed);
+            None
+        }
         Verdict::Open(_) | Verdict::Seldom(_) => {
             found.open.fetch_add(1, Ordering::Relaxed);
             None
@@ -62,6 +66,7 @@ fn judge(lab: &Lab, job: u64, script: &Script, found: &Found) -> Option<String> 
 #[derive(Default)]
 struct Found {
     warmed: AtomicU64,
+    limits: AtomicU64,
     open: AtomicU64,
     differ: Mutex<Vec<String>>,
 }
@@ -88,11 +93,11 @@ fn scripts_are_the_same(scripts: impl Iterator<Item = Script> + Send) {
         }
     });
     let moved: u64 = lab.guests.iter().map(|guest| reported(guest, "upgrades")).sum();
-    let Found { warmed, open, differ } = found;
-    let (warmed, open) = (warmed.into_inner(), open.into_inner());
+    let Found { warmed, limits, open, differ } = found;
+    let (warmed, open, limits) = (warmed.into_inner(), open.into_inner(), limits.into_inner());
     let differ = differ.into_inner().expect("nobody panicked");
     eprintln!(
-        "{} scripts: {} differ, {open} open or seldom; {moved} of {warmed} warmed directions carried",
+        "{} scripts: {} differ, {limits} by known limits, {open} open or seldom; {moved} of {warmed} warmed directions carried",
         count.into_inner(),
         differ.len(),
     );

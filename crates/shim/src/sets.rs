@@ -49,7 +49,7 @@ pub use edges::as_end;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 use local::{LOCAL, local_bits, local_of};
 pub use local::{fresh, registered};
-pub use news::{catch_up, edge, edge_of_bytes, emptied};
+pub use news::{catch_up, edge, edge_begins, edge_comes, edge_of_bytes, emptied};
 pub use process::{
     forget_parent, forget_slots, lock_all, moved, rejoined, retire_waiters, tag_again, unlock_all,
     untag,

@@ -288,17 +288,12 @@ impl<'a> Endpoint<'a> {
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
     #[must_use]
     pub fn unread_bytes(self) -> u64 {
-        let in_ring = if self.tx_in_ring() {
-            self.slot()
-                .tx
-                .tail
-                .load(Relaxed)
-                .wrapping_sub(self.outgoing().head().load(Acquire))
-                .min(1 << 30)
-        } else {
-            0
-        };
-        in_ring + kernel::unacknowledged(self.fd())
+        if !self.tx_in_ring() {
+            return kernel::unacknowledged(self.fd());
+        }
+        // What the kernel has is wake-ups: all that went before the ring was received.
+        let tail = self.slot().tx.tail.load(Relaxed);
+        tail.wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30)
     }
 
     /// What the service thread does for the writing direction of a program that is elsewhere.

@@ -58,6 +58,7 @@ fn replay(args: &Args, file: &std::path::Path) -> ExitCode {
     for (script, mode, verdict) in judge_file(file, args.mode) {
         let (word, found) = match verdict {
             Verdict::Same => ("same", None),
+            Verdict::Limits(_) => ("differs by a known limit", None),
             Verdict::Open(found) => ("open", Some(found)),
             Verdict::Seldom(found) => ("seldom", Some(found)),
             Verdict::Differs(found) => {

@@ -81,9 +81,14 @@ impl Asked<'_> {
             let mut words =
                 step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let inner = words.next().and_then(|slot| slot.parse().ok());
-            let of_both = |set| self.registrations(set).any(|(_, asked)| is_both(asked));
-            words.nth(1) == Some(data) && inner.is_some_and(of_both)
+            words.nth(1) == Some(data) && inner.is_some_and(|set| self.holds_edge_of_both(set, 3))
         })
+    }
+
+    /// Were edges of bytes and of room asked for in `set`, or so `deep` in those that it has?
+    fn holds_edge_of_both(&self, set: u64, deep: u32) -> bool {
+        let inside = |slot| deep > 0 && self.holds_edge_of_both(slot, deep - 1);
+        self.registrations(set).any(|(slot, asked)| is_both(asked) || inside(slot))
     }
 
     /// Is this the data of a set whose edges are told?
@@ -118,13 +123,24 @@ impl Asked<'_> {
             Some(ends[1 - at])
         };
         let Some(reader) = self.before().filter_map(other).last() else { return false };
-        self.before().any(|step| {
-            let mut words =
-                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
-            let slot = words.next().and_then(|slot| slot.parse().ok());
-            let edge = words.next().is_some_and(|asked| asked.split('|').any(|of| of == "ET"));
-            slot.is_some_and(|slot| same(slot) == reader) && edge && words.next() == Some(data)
-        })
+        // Or of a set that has it, as an edge.
+        let inside = |set| {
+            self.registrations(set)
+                .any(|(slot, asked)| same(slot) == reader && asked.split('|').any(|of| of == "ET"))
+        };
+        if !self.waits() {
+            // `poll` and `select` name the set.
+            return data.parse().is_ok_and(inside);
+        }
+        let is_inner = self.sets_of(data).any(inside);
+        is_inner
+            || self.before().any(|step| {
+                let mut words =
+                    step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+                let slot = words.next().and_then(|slot| slot.parse().ok());
+                let edge = words.next().is_some_and(|asked| asked.split('|').any(|of| of == "ET"));
+                slot.is_some_and(|slot| same(slot) == reader) && edge && words.next() == Some(data)
+            })
     }
 
     /// Is it an edge of a connection that was shut down for reading?
@@ -148,13 +164,14 @@ impl Asked<'_> {
         })
     }
 
-    /// Was something done with the connection of `slot` for which it goes back to TCP?
+    /// Was something done with the connection of `slot`, by whatever numbers, for which it goes back
+    /// to TCP?
     pub(super) fn may_leave_ring(&self, slot: u64) -> bool {
-        let of_tcp = |step: &str| -> Option<[u64; 2]> {
-            let mut words = step.strip_prefix("tcp ")?.split(' ');
-            Some([words.next()?.parse().ok()?, words.next()?.parse().ok()?])
-        };
-        let connection = self.before().filter_map(of_tcp).find(|ends| ends.contains(&slot));
+        let ends: Vec<u64> = [Some(slot), self.other_end(slot)]
+            .into_iter()
+            .flatten()
+            .flat_map(|of| copies(self, of))
+            .collect();
         let leaves = |step: &str| {
             let mut words = step.split(' ').skip_while(|word| !matches!(*word, "opt" | "send"));
             let call = words.next();
@@ -162,9 +179,19 @@ impl Asked<'_> {
             let rest: Vec<&str> = words.collect();
             let leaves = call == Some("opt") && rest == ["RCVLOWAT", "10"]
                 || call == Some("send") && rest.last() == Some(&"OOB");
-            leaves && of.is_some_and(|of| connection.is_some_and(|ends| ends.contains(&of)))
+            leaves && of.is_some_and(|of| ends.contains(&of))
         };
         self.before().any(leaves)
+    }
+
+    /// The slot of the other end of the connection that was made with `slot`.
+    pub(super) fn other_end(&self, slot: u64) -> Option<u64> {
+        let of_tcp = |step: &str| -> Option<[u64; 2]> {
+            let mut words = step.strip_prefix("tcp ")?.split(' ');
+            Some([words.next()?.parse().ok()?, words.next()?.parse().ok()?])
+        };
+        let at = |ends: [u64; 2]| Some(ends[1 - ends.iter().position(|end| *end == slot)?]);
+        self.before().filter_map(of_tcp).find_map(at)
     }
 
     /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by
@@ -228,6 +255,27 @@ impl Asked<'_> {
         })
     }
 
+    /// What was registered in `set` with this data, as (slot, what was asked for).
+    pub(super) fn given(&self, set: u64, data: &str) -> impl Iterator<Item = (u64, &str)> {
+        let steps = self.before().filter(move |step| gives(step, set, data));
+        steps.filter_map(|step| {
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            Some((words.next()?.parse().ok()?, words.next()?))
+        })
+    }
+
+    /// The sets that were registered with this data in others.
+    pub(super) fn sets_of(&self, data: &str) -> impl Iterator<Item = u64> {
+        self.before().filter_map(move |step| {
+            let mut words =
+                step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let slot: u64 = words.next()?.parse().ok()?;
+            let is_set = self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
+            (is_set && words.nth(1) == Some(data)).then_some(slot)
+        })
+    }
+
     pub(super) fn registered_in(&self, set: u64) -> impl Iterator<Item = u64> {
         self.registrations(set).map(|(slot, _)| slot)
     }
@@ -240,6 +288,23 @@ impl Asked<'_> {
         };
         self.registrations(set).all(|(slot, asked)| !told_once(asked) && !is_set(slot))
     }
+}
+
+/// The slots that stand, or stood, for what `slot` does, itself among them.
+pub(super) fn copies(asked: &Asked, slot: u64) -> Vec<u64> {
+    let mut all = vec![slot];
+    for step in asked.before() {
+        let of = slot_of(step, "dup").or_else(|| slot_of(step, "dup2"));
+        let at = step.split(' ').next_back().and_then(|at| at.parse().ok());
+        if let (Some(of), Some(at)) = (of, at) {
+            if all.contains(&of) {
+                all.push(at);
+            } else if all.contains(&at) && slot_of(step, "dup").is_some() {
+                all.push(of);
+            }
+        }
+    }
+    all
 }
 
 /// The slot that step `of` is about, where it is a `call`.

@@ -1,7 +1,7 @@
 //! Two runs of one script, compared step by step, and the kind of the first difference: what
 //! differences are counted and minimised by.
 
-use super::{Said, Script, rules};
+use super::{Said, Script, limits, rules};
 
 /// The first step to which two runs answered differently.
 #[derive(Clone, Debug)]
@@ -16,16 +16,22 @@ pub struct Difference {
     pub kind: String,
 }
 
-/// The first difference between two runs, `None` where there is none that the rules do not allow
-/// or whose kind begins with one of `ignored`.
-#[must_use]
+/// By which known limits two runs of a script differ.
+pub type Limits = Vec<&'static str>;
+
+/// Compares two runs. What differs by no rule, nor in a kind that begins with one of `ignored`, is a
+/// difference, or one of Ginnel's [limits](super::limits).
+///
+/// # Errors
+/// The first difference.
 pub fn compare(
     script: &Script,
     plain: &Said,
     carried: &Said,
     ignored: &[String],
-) -> Option<Difference> {
+) -> Result<Limits, Difference> {
     let mut apart = super::apart::Apart::default();
+    let mut met = Limits::new();
     for (at, step) in script.steps.iter().enumerate() {
         let answer = |said: &Said| said.answers.get(at).cloned().unwrap_or_default();
         let (plain, carried) = (answer(plain), answer(carried));
@@ -36,19 +42,25 @@ pub fn compare(
         if let Some(rule) = rules::allowed(script, at, &plain, &carried) {
             apart.note(script, at, rule);
             apart.note_same(script, at, &plain);
-        } else if !apart.allow(script, at, &plain, &carried) {
+        } else if apart.allow(script, at, &plain, &carried) {
+        } else if let Some(limit) = limits::known(script, at, &plain, &carried) {
+            apart.note(script, at, limit);
+            met.push(limit.name);
+        } else {
             let kind = kind(step, &plain, &carried);
             if ignored.iter().any(|ignored| kind.starts_with(ignored)) {
                 continue;
             }
-            return Some(Difference { at, plain, carried, kind });
+            return Err(Difference { at, plain, carried, kind });
         }
     }
-    (plain.broken != carried.broken).then(|| {
-        let text = |said: &Said| said.broken.clone().unwrap_or_else(|| "ends well".to_owned());
-        let kind = "the end".to_owned();
-        Difference { at: script.steps.len(), plain: text(plain), carried: text(carried), kind }
-    })
+    met.dedup();
+    if plain.broken == carried.broken {
+        return Ok(met);
+    }
+    let text = |said: &Said| said.broken.clone().unwrap_or_else(|| "ends well".to_owned());
+    let kind = "the end".to_owned();
+    Err(Difference { at: script.steps.len(), plain: text(plain), carried: text(carried), kind })
 }
 
 fn kind(step: &str, plain: &str, carried: &str) -> String {

@@ -4,7 +4,7 @@
 //! machine with much to do delivers late. What the plain runs do not agree upon is open. A
 //! difference is one that most of the carried runs show: each like no plain run.
 
-use super::compare::{Difference, compare};
+use super::compare::{Difference, Limits, compare};
 use super::run::{Mode, Place};
 use super::{Said, Script};
 
@@ -17,7 +17,9 @@ const ROUNDS: [usize; 2] = [3, 6];
 pub enum Verdict {
     /// The same, as far as the rules demand.
     Same,
-    /// Plain runs differ among themselves.
+    /// It differs by known limits of Ginnel's alone.
+    Limits(Limits),
+    /// Plain runs differ among themselves, or do not end.
     Open(Difference),
     /// Half of the carried runs differed, or fewer.
     Seldom(Difference),
@@ -73,12 +75,12 @@ impl Judge {
         let mut plain: Option<Said> = None;
         for run in 0..3 {
             let said = self.plain.run(script);
-            if plain.as_ref().is_some_and(|first| compare(script, first, &said, &[]).is_some()) {
+            if plain.as_ref().is_some_and(|first| compare(script, first, &said, &[]).is_err()) {
                 return false;
             }
             let carried = self.carried.run(script);
             let found = compare(script, &said, &carried, &self.ignored)
-                .is_some_and(|found| found.kind == kind);
+                .is_err_and(|found| found.kind == kind);
             shown += usize::from(found);
             if shown == 2 || shown == 0 && run == 0 && !found {
                 break;
@@ -99,8 +101,10 @@ pub fn judge_runs(
 ) -> Verdict {
     let mut plain = vec![plain];
     let mut carried = vec![run_carried()];
-    if differs(script, ignored, &plain, &carried[0]).is_none() {
-        return Verdict::Same;
+    match compare(script, &plain[0], &carried[0], ignored) {
+        Ok(limits) if limits.is_empty() => return Verdict::Same,
+        Ok(limits) => return Verdict::Limits(limits),
+        Err(_) => {}
     }
     let mut found = Vec::new();
     for runs in ROUNDS {
@@ -108,8 +112,11 @@ pub fn judge_runs(
             plain.push(run_plainly());
             carried.push(run_carried());
         }
-        let open = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said, &[]));
-        if let Some(open) = open {
+        if let Some(hangs) = plain.iter().find_map(hung) {
+            return Verdict::Open(hangs);
+        }
+        let open = |said: &Said| compare(script, &plain[0], said, &[]).err();
+        if let Some(open) = plain.iter().skip(1).find_map(open) {
             return Verdict::Open(open);
         }
         found = carried.iter().filter_map(|said| differs(script, ignored, &plain, said)).collect();
@@ -127,11 +134,23 @@ pub fn judge_runs(
 
 /// How `said` differs from the first plain run, if it is like none of them.
 fn differs(script: &Script, ignored: &[String], plain: &[Said], said: &Said) -> Option<Difference> {
-    let from = |one| compare(script, one, said, ignored);
+    let from = |one| compare(script, one, said, ignored).err();
     if plain.iter().any(|one| from(one).is_none()) {
         return None;
     }
     from(plain.first()?)
+}
+
+/// A plain run that did not end, as on a machine with much to do: there is nothing to compare.
+fn hung(plain: &Said) -> Option<Difference> {
+    let text = plain.broken.clone()?;
+    let at = plain.answers.iter().take_while(|answer| !answer.is_empty()).count();
+    Some(Difference {
+        at,
+        plain: text,
+        carried: String::new(),
+        kind: "a plain run hangs".to_owned(),
+    })
 }
 
 /// Whether two plain runs of `script` agree.
@@ -139,5 +158,5 @@ fn differs(script: &Script, ignored: &[String], plain: &[Said], said: &Said) -> 
 pub fn repeats(script: &Script) -> bool {
     let mut place = Place::new(None);
     let (first, second) = (place.run(script), place.run(script));
-    compare(script, &first, &second, &[]).is_none()
+    compare(script, &first, &second, &[]).is_ok()
 }

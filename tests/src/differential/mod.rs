@@ -3,7 +3,7 @@
 //! A seed becomes a [`Script`] of system calls ([`generate`]), which the C program
 //! `tests/differential/interpret.c` executes, in one process and thread or several. It is run
 //! plainly and under the shim ([`run`]) and compared step by step ([`compare`]), but for what the
-//! kernel leaves open ([`rules`]). What differs is repeated ([`judge`]) and made small
+//! kernel leaves open ([`rules`]) and for known limits ([`limits`]). What differs is repeated ([`judge`]) and made small
 //! ([`minimise`]). Small scripts of failures are kept in `tests/differential/kept`.
 //!
 //! ```no_run
@@ -17,6 +17,7 @@ mod asked;
 mod compare;
 mod generate;
 mod judge;
+pub mod limits;
 mod minimise;
 pub mod random;
 pub mod rules;

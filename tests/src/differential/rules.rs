@@ -17,10 +17,11 @@
 //! | what becomes of a receive whose number is closed | Ginnel ends the connection with the close (docs/limits.md), the kernel with the receive | no number is closed that a thread receives from |
 //! | when a small write leaves | Nagle's algorithm waits for an acknowledgement that may be put off | every connection has TCP_NODELAY |
 //!
-//! The rest are the rules below.
+//! The rest are the rules below. What is a limit of Ginnel's, and nothing that the kernel leaves open,
+//! is no rule: see [`super::limits`].
 
 use super::Script;
-use super::asked::{Asked, Carrier, room_of, slot_of, waits_on};
+use super::asked::{Asked, Carrier, slot_of};
 
 /// Answers that may differ.
 pub struct Rule {
@@ -29,13 +30,13 @@ pub struct Rule {
     /// Why the kernel leaves it open.
     pub why: &'static str,
     /// Whether these two answers to this step are the same by it.
-    allows: fn(&Asked, plain: &str, carried: &str) -> bool,
+    pub(super) allows: fn(&Asked, plain: &str, carried: &str) -> bool,
     /// What the set has told by then is another in each run: see [`Apart`](super::apart::Apart).
     pub parts: bool,
 }
 
 /// All rules.
-pub const RULES: [Rule; 9] = [
+pub const RULES: [Rule; 8] = [
     Rule {
         name: "which waiter has room",
         why: "the same as the next where an answer is full: who is told of a level goes to the end of the set's \
@@ -88,16 +89,9 @@ pub const RULES: [Rule; 9] = [
     Rule {
         name: "an edge of what found no room",
         why: "the kernel sends again what a full buffer has not taken, when its timers say so or when the other end \
-              speaks, and where that finds no room it is an edge all the same (tcp_data_queue in Linux). A ring's \
-              bytes wait in the ring",
+              speaks, and where that finds no room it is an edge all the same (tcp_data_queue in Linux): of 240 \
+              plain runs 13 had one within 150 ms, and 226 in the 150 ms after. A ring's bytes wait in the ring",
         allows: edge_without_room,
-        parts: false,
-    },
-    Rule {
-        name: "an inner edge once more",
-        why: "not the kernel's: to see what an inner set has, Ginnel may take it and give it back, which is an \
-              edge. That is taken out of the same wait, but for one with room for one event (docs/limits.md)",
-        allows: inner_edge_once_more,
         parts: false,
     },
 ];
@@ -124,7 +118,7 @@ pub(super) fn sorted(answer: &str) -> Vec<&str> {
 }
 
 /// The events that `more` has beyond those of `less`; `None` where it lacks one of these.
-fn left_over<'a>(more: &'a str, less: &str) -> Option<Vec<&'a str>> {
+pub(super) fn left_over<'a>(more: &'a str, less: &str) -> Option<Vec<&'a str>> {
     let mut left = events(more);
     for event in events(less) {
         left.remove(left.iter().position(|other| *other == event)?);
@@ -201,29 +195,9 @@ fn edge_without_room(asked: &Asked, plain: &str, carried: &str) -> bool {
         let data = event.strip_prefix("IN/");
         data.is_some_and(|data| full.iter().any(|of| asked.is_edge_of_reader(*of, data)))
     };
-    asked.waits()
-        && left_over(plain, carried)
-            .is_some_and(|more| !more.is_empty() && more.iter().all(of_full))
-}
-
-fn inner_edge_once_more(asked: &Asked, plain: &str, carried: &str) -> bool {
-    let before: Vec<&str> = asked.before().collect();
-    let had_one = |set| {
-        before
-            .iter()
-            .rev()
-            .find(|step| waits_on(step, set))
-            .is_some_and(|step| room_of(step) == Some(1))
-    };
-    let one = asked.sets().into_iter().any(had_one);
-    let is_inner = |event: &&str| {
-        let data = event.strip_prefix("IN/");
-        data.is_some_and(|data| one && asked.is_edge_of_set(data))
-    };
-    let waits = asked.waits() && asked.step() != "collect";
-    waits
-        && left_over(carried, plain)
-            .is_some_and(|more| !more.is_empty() && more.iter().all(is_inner))
+    let asks = asked.waits() || asked.step().contains("poll ");
+    asks && left_over(plain, carried)
+        .is_some_and(|more| !more.is_empty() && more.iter().all(of_full))
 }
 
 fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -330,22 +304,6 @@ mod tests {
     }
 
     #[test]
-    fn an_inner_edge_comes_once_more_behind_a_wait_with_one_place() {
-        let rule = |how: &str, room: u64, plain, carried| {
-            let script = format!(
-                "tcp 1 2 both\nepoll 9\nepoll 8\nadd 9 8 {how} 108\nadd 9 1 IN 101\nwait 9 {room} 0\nwait 9 8 0"
-            );
-            allowed(&Script::parse("", &script), 6, plain, carried).map(|rule| rule.name)
-        };
-        let more = Some("an inner edge once more");
-        assert_eq!(rule("IN|ET", 1, "wait 1: IN/101", "wait 2: IN/101 IN/108"), more);
-        assert_eq!(rule("IN|ET", 2, "wait 1: IN/101", "wait 2: IN/101 IN/108"), None);
-        assert_eq!(rule("IN", 1, "wait 1: IN/101", "wait 2: IN/101 IN/108"), None);
-        assert_eq!(rule("IN|ET", 1, "wait 2: IN/101 IN/108", "wait 1: IN/101"), None);
-        assert_eq!(rule("IN|ET", 1, "wait 0:", "wait 1: IN/101"), None);
-    }
-
-    #[test]
     fn a_full_stream_makes_edges_later() {
         let rule = |fills: u64, how: &str, plain, carried| {
             let script = format!(
@@ -358,6 +316,11 @@ mod tests {
         assert_eq!(rule(1, "IN|ET", none, more), None);
         assert_eq!(rule(2, "IN|ET", more, none), None);
         assert_eq!(rule(1, "IN", more, none), None);
+        let script = "tcp 1 2 both\nepoll 9\nadd 9 2 IN|ET 102\nfill 1\npoll 0 9:IN 2:IN";
+        let script = Script::parse("", script);
+        let rule = |plain| allowed(&script, 4, plain, "poll 0:").map(|rule| rule.name);
+        assert_eq!(rule("poll 1: IN/9"), Some("an edge of what found no room"));
+        assert_eq!(rule("poll 1: IN/2"), None);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Summary {
     pub seeds: u64,
     /// Runs that plain TCP itself does not repeat, by the kind of what it does not repeat.
     pub open: BTreeMap<String, u64>,
+    /// Runs that differ by a known limit of Ginnel's, by its name.
+    pub limits: BTreeMap<&'static str, u64>,
     /// Runs that differed half of the time, or less often.
     pub seldom: u64,
     /// Runs that differ, by the kind of their first difference, with some of their seeds.
@@ -69,13 +71,17 @@ impl fmt::Display for Summary {
         for (kind, count) in &self.open {
             writeln!(f, "{count:6}  open: {kind}")?;
         }
+        for (limit, count) in &self.limits {
+            writeln!(f, "{count:6}  limit: {limit}")?;
+        }
         let share = 100 * self.carried.moved / self.carried.warmed.max(1);
         write!(
             f,
-            "{} seeds, {} runs: {} differ, {} seldom, {} open; {share} % of {} warmed directions carried",
+            "{} seeds, {} runs: {} differ, {} by known limits, {} seldom, {} open; {share} % of {} warmed directions carried",
             self.seeds,
             self.runs,
             self.differing(),
+            self.limits.values().sum::<u64>(),
             self.seldom,
             self.open.values().sum::<u64>(),
             self.carried.warmed
@@ -155,6 +161,13 @@ fn note(
     all.runs += 1;
     let found = match verdict {
         Verdict::Same => return,
+        Verdict::Limits(limits) => {
+            // One run counts once.
+            if let Some(first) = limits.first() {
+                *all.limits.entry(first).or_default() += 1;
+            }
+            return;
+        }
         Verdict::Open(found) => {
             *all.open.entry(found.kind).or_default() += 1;
             return;

@@ -104,14 +104,16 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         slot.heed_kernel();
     }
+    // A thread that sleeps may be told of the kernel's edge before this call returns.
+    let edge = (!inside).then(|| crate::sets::edge_begins(endpoint));
     // SAFETY: the program's own call.
     let done = endpoint.says_by_tcp(|| unsafe { next::shutdown(fd, how) });
+    let errno = next::errno();
     if done == 0 && how != libc::SHUT_WR {
         endpoint.receives_no_more();
     }
-    let errno = next::errno();
-    if !inside {
-        crate::sets::edge(endpoint);
+    if let Some(edge) = edge {
+        crate::sets::edge_comes(endpoint, edge);
     }
     if done < 0 { Outcome::Failed(errno) } else { Outcome::Done(done) }
 }

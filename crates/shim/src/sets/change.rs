@@ -83,6 +83,7 @@ fn change(
     let taken =
         |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint)) && !ends(endpoint);
     let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
+    let beside = if is_listed && inner.nested { come_beside_room(entry) } else { None };
     let alone = !set.shared.load(Ordering::Relaxed);
     let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
     let hides_token = inner.nested && hides_token(entry, events);
@@ -107,11 +108,7 @@ fn change(
     entry.rearm();
     entry.events = events;
     entry.retold_outside |= hides_token;
-    let noted = (entry.noted, entry.noted_room && entry.room, entry.noted_ends);
-    entry.forget_told();
-    if is_listed {
-        (entry.noted, entry.noted_room, entry.noted_ends) = noted;
-    }
+    forget_told_of(entry, is_listed, beside);
     entry.turn.begin(since);
     order::enters(entry);
     entry.in_kernel = true;
@@ -177,6 +174,28 @@ fn may_be_listed_in_vain(entry: &Registration) -> bool {
     }
     let carried = entry.endpoint().is_some_and(|endpoint| endpoint.slot().stage() == Stage::Active);
     carried && entry.in_kernel && sys::poll(entry.fd, (entry.interest() & 0x3fff) as i16, 0) == 0
+}
+
+/// What was told of a registration that is changed comes anew. What outer sets know of it they know
+/// on where it `is_listed`, and bytes that have come `beside` room.
+fn forget_told_of(entry: &mut Registration, is_listed: bool, beside: Option<u64>) {
+    let noted = (entry.noted, entry.noted_room && entry.room, entry.noted_ends);
+    entry.forget_told();
+    if is_listed {
+        (entry.noted, entry.noted_room, entry.noted_ends) = noted;
+    }
+    if let Some(key) = beside {
+        entry.note_come(key);
+    }
+}
+
+/// A registration is in the kernel's list for the sake of room, and nobody asked for bytes: up to
+/// where they have come all the same. To ask for them makes no edge then.
+fn come_beside_room(entry: &Registration) -> Option<u64> {
+    let room = entry.wants(libc::EPOLLOUT) && !entry.masked;
+    let listed = room && (entry.room || !entry.wants(libc::EPOLLET)) && entry.events & IN == 0;
+    let endpoint = entry.endpoint().filter(|endpoint| listed && endpoint.rx_in_ring())?;
+    Some(key(endpoint))
 }
 
 /// Is a wake-up looked for no more, which lies there and was an edge for outer sets?
@@ -286,6 +305,7 @@ fn register(
     if let Some(entry) = inner.registrations.get_mut(place as usize) {
         *entry = Registration { listed, ..fresh };
         entry.turn.begin(ticks());
+        entry.edges = entry.edges_made();
         if set.shared.load(Ordering::Relaxed) {
             entry.lend(set);
             entry.forget_told();

@@ -144,7 +144,9 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
         let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
         let hung_up = events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
         let over = endpoint.peer_has_ended() || hung_up;
-        let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
+        let told = ends & !entry.ended == 0 && entry.edges == edges;
+        // (An end that receives no more is readable beside a wake-up, too.)
+        let known = told && (made && over || is_token_alone(endpoint));
         // The other end may have ended its half only, and reads on. (With a hang-up room was told,
         // and stays.)
         let room = !hung_up
@@ -169,6 +171,13 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
     let ends = ends() | urgent(endpoint);
     let known = ends & !entry.ended == 0;
     (if known { events & !(IN | OUT) } else { events }, ends)
+}
+
+/// On TCP again: has nothing come by it but the wake-up of the switch?
+fn is_token_alone(endpoint: Endpoint<'_>) -> bool {
+    !endpoint.was_never_in_ring()
+        && endpoint.ring_bytes() == 0
+        && endpoint.was_all_in_ring(endpoint.unread_from() & BYTES)
 }
 
 /// As [`edge`] has it, and nothing is noted as told. (Of what is not in a ring, too.) `alone`: no

@@ -29,18 +29,27 @@ pub(super) fn look(
     n = at_once.unwrap_or(n);
     // What is for nobody, or was told of by a ring, may have taken the places of what is to be
     // told.
-    let mut echoed = false;
+    let (mut echoed, mut first) = (false, None);
     for _ in 0..if at_once.is_some() { 0 } else { TURNS } {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
         let told = n;
+        // What is level-triggered has gone round once it comes again.
+        let mut asked = room.get(n..n + got).unwrap_or_default().iter();
+        let round = match first {
+            Some(first) => asked.any(|event| event.u64 == first),
+            None => {
+                first = asked.next().map(|event| event.u64);
+                false
+            }
+        };
         n = rest(set, epfd, room, (start, pass), (n, n), n + got);
         if pass == 0 && told > 0 {
             n = without_repeats(room, told, n);
         }
         let once_more =
             set.echoes.load(Ordering::Relaxed) && !core::mem::replace(&mut echoed, true);
-        if got < places && !once_more || n == room.len() {
+        if (got < places || round) && !once_more || n == room.len() {
             break;
         }
     }

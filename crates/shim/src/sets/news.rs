@@ -1,6 +1,6 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
-use super::collect::IN;
+use super::collect::{ENDS, IN};
 use super::edges::own_ends;
 use super::room::mask_until_room;
 use super::{
@@ -15,6 +15,7 @@ use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Stage, flag};
+use libc::c_int;
 
 /// Something changed that a sleeper of this set must see: lets it look again.
 pub(super) fn stir(set: &Set, inner: &mut Inner) {
@@ -190,8 +191,8 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     Some(())
 }
 
-/// An edge of the connection, of all that it has to report, comes of what this program did: it shut
-/// a direction down, or could not read what it was told of.
+/// An edge of the connection, of all that it has to report, comes of what this program did: it
+/// could not read what it was told of.
 pub fn edge(endpoint: Endpoint<'static>) {
     edge_of(endpoint, false);
 }
@@ -206,9 +207,71 @@ pub fn edge_of_bytes(endpoint: Endpoint<'static>) {
 
 /// `retells`: also of what only the kernel tells.
 fn edge_of(endpoint: Endpoint<'static>, retells: bool) {
-    // Another process that has it registered is told of the edge by the kernel, and learns from
-    // this that it is one.
-    let edges = endpoint.slot().edges.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    let edges = another_edge(endpoint);
+    for_edges(endpoint, |set, inner, registration, epfd| {
+        let entry = inner.registrations.get_mut(registration as usize);
+        if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
+            entry.forget_told();
+            (entry.ended, entry.edges) = (own_ends(endpoint), edges);
+            if retells && entry.in_kernel && entry.events & IN != 0 {
+                retell(set, epfd, entry);
+            }
+            make_hot(inner, registration);
+            inner.looked = 0;
+        }
+        stir_of(set, inner, Some(registration));
+    });
+}
+
+/// The kernel is about to make an edge of the connection, of all that it has to report: this end
+/// shuts a direction down. What was told before is forgotten by then, as a thread that sleeps is
+/// told of that edge at once. Returns the edge's number, for [`edge_comes`].
+pub fn edge_begins(endpoint: Endpoint<'static>) -> u32 {
+    let edges = another_edge(endpoint);
+    for_edges(endpoint, |_, inner, registration, _| {
+        let entry = inner.registrations.get_mut(registration as usize);
+        if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
+            entry.forget_told();
+            (entry.ended, entry.edges) = (own_ends(endpoint), edges);
+        }
+    });
+    edges
+}
+
+/// The kernel has made the edge of this number: whoever was not told of it by now is to be.
+pub fn edge_comes(endpoint: Endpoint<'static>, edge: u32) {
+    for_edges(endpoint, |set, inner, registration, _| {
+        let entry = inner.registrations.get_mut(registration as usize);
+        let of_edge = |entry: &&mut Registration| {
+            entry.used && entry.wants(libc::EPOLLET) && entry.edges == edge
+        };
+        if let Some(entry) = entry.filter(of_edge) {
+            if was_told_since(entry) {
+                entry.ended |= own_ends(endpoint);
+                return;
+            }
+            entry.ended = own_ends(endpoint);
+            make_hot(inner, registration);
+            inner.looked = 0;
+        }
+        stir_of(set, inner, Some(registration));
+    });
+}
+
+/// Was the program told of bytes, or of an end, since what it was told of was forgotten?
+fn was_told_since(entry: &Registration) -> bool {
+    entry.told() != u64::MAX || entry.told_by_tcp.is_some() || entry.ended & ENDS != 0
+}
+
+/// Counts an edge of the connection that this program makes. Another process that has it registered
+/// is told of the edge by the kernel, and learns from this that it is one.
+fn another_edge(endpoint: Endpoint<'_>) -> u32 {
+    endpoint.slot().edges.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+}
+
+/// Has each registration of the connection learn of an edge: (set, its state, the registration, the
+/// set's number for the kernel).
+fn for_edges(endpoint: Endpoint<'static>, learn: impl Fn(&'static Set, &mut Inner, u32, c_int)) {
     let slot = endpoint.index();
     if local_of(slot) & local::REGISTERED == 0 {
         return;
@@ -217,19 +280,7 @@ fn edge_of(endpoint: Endpoint<'static>, retells: bool) {
         let Some(set) = set_at(index) else { continue };
         let epfd = set.fd.load(Ordering::Relaxed);
         shared::look(set, epfd);
-        let _ = set.soon(|inner| {
-            let entry = inner.registrations.get_mut(registration as usize);
-            if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
-                entry.forget_told();
-                (entry.ended, entry.edges) = (own_ends(endpoint), edges);
-                if retells && entry.in_kernel && entry.events & IN != 0 {
-                    retell(set, epfd, entry);
-                }
-                make_hot(inner, registration);
-                inner.looked = 0;
-            }
-            stir_of(set, inner, Some(registration));
-        });
+        let _ = set.soon(|inner| learn(set, inner, registration, epfd));
     }
 }
 

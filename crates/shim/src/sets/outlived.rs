@@ -33,6 +33,8 @@ pub(super) struct Lost {
     ended: u32,
     /// … and as many edges of the programs' own making: see [`super::edge`].
     edges: u32,
+    /// Edge-triggered: room is yet to be told of.
+    room: bool,
     recalled: bool,
 }
 
@@ -45,7 +47,7 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
     tell_as_it_is(set, entry);
     let told = entry.wants(libc::EPOLLET).then(|| entry.told());
-    let (ended, edges) = (entry.ended, entry.edges);
+    let (ended, edges, room) = (entry.ended, entry.edges, entry.room);
     entry.turn.give_up();
     (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
     shrinks(set, inner, 1);
@@ -58,6 +60,7 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
             told,
             ended,
             edges,
+            room,
             recalled: false,
         });
         set.outlived.store(true, Ordering::Relaxed);
@@ -77,8 +80,9 @@ pub(super) fn tell_as_it_is(set: &Set, entry: &mut Registration) {
     // closed past the hooks, this fails, and so it does for one that is exclusive.) Of edges nothing
     // is masked, and to tell it of them would make one. But a shot would be spent for what was not
     // asked for.
-    if spends || !entry.wants(libc::EPOLLET) {
-        let epfd = set.fd.load(Ordering::Relaxed);
+    let epfd = set.fd.load(Ordering::Relaxed);
+    // (Another process that has the set may have told its shot by now.)
+    if (spends || !entry.wants(libc::EPOLLET)) && !shared::is_shot(set, epfd, entry) {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
         shared::told(set, entry);
     }
@@ -112,22 +116,28 @@ pub(super) fn forget(inner: &mut Inner, index: u32) {
     inner.outlived.retain(|lost| lost.place != index);
 }
 
-/// The kernel's `events` of registration `index`, with the error that it tells once and that a look
-/// at the connection has taken.
-pub(super) fn with_error(all: &[Lost], index: u32, events: u32) -> u32 {
-    let of = |lost: &&Lost| events & libc::EPOLLHUP as u32 != 0 && lost.place == index;
-    let endpoint = all.iter().find(of).and_then(Lost::endpoint);
-    if endpoint.is_some_and(Endpoint::keeps_error) {
-        events | libc::EPOLLERR as u32
-    } else {
-        events
-    }
+/// The kernel's `events` of registration `index`, which is `entry`, with what it does not tell: the
+/// error that it tells once, where a look at the connection has taken that; and, but where edges are
+/// told, bytes that lie in the ring or are on their way to TCP.
+pub(super) fn whole(all: &[Lost], index: u32, entry: &Registration, events: u32) -> u32 {
+    let lost = all.iter().find(|lost| events != 0 && lost.place == index);
+    let Some(endpoint) = lost.and_then(Lost::endpoint) else { return events };
+    let hung_up = events & libc::EPOLLHUP as u32 != 0;
+    let error = if hung_up && endpoint.keeps_error() { libc::EPOLLERR as u32 } else { 0 };
+    let in_ring = || endpoint.rx_in_ring() || endpoint.is_before_ring();
+    let unread = || endpoint.ring_bytes() > 0 && in_ring();
+    // A shot is spent for all that there is.
+    let all = entry.wants(libc::EPOLLONESHOT) || !entry.wants(libc::EPOLLET);
+    let bytes = if all && entry.events & IN & !events != 0 && unread() { IN } else { 0 };
+    events | error | entry.events & bytes
 }
 
 /// What of the kernel's `events` of registration `index`, whose edges are told, is news: another
 /// process that has it may have told of the same bytes, and had the kernel tell of them anew.
 pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) -> u32 {
     let Some(lost) = all.iter_mut().find(|lost| lost.place == index) else { return events };
+    let room = lost.room;
+    lost.room &= events & OUT == 0 || purpose == Purpose::Asking;
     let Some(endpoint) = lost.endpoint().filter(|_| events & IN != 0) else { return events };
     // (Who has a number of it need not have followed the writer there yet.)
     let in_ring =
@@ -150,6 +160,15 @@ pub(super) fn edge(all: &mut [Lost], index: u32, events: u32, purpose: Purpose) 
     let edges = slot.edges.load(Ordering::Acquire);
     if known && ends & !lost.ended == 0 && edges == lost.edges {
         return events & !(IN | OUT | ENDS);
+    }
+    // (Frozen bytes lie there, and are on their way to TCP.)
+    let is_token = endpoint.ring_bytes() == 0
+        && match in_ring {
+            true => endpoint.rx_in_ring() && endpoint.look_at_ring() == Some(false),
+            false => endpoint.was_all_in_ring(endpoint.unread_from() & BYTES),
+        };
+    if is_token && ends & !lost.ended == 0 && edges == lost.edges {
+        return events & !(IN | ENDS | if room { 0 } else { OUT });
     }
     if purpose == Purpose::Telling {
         lost.edges = edges;

@@ -183,6 +183,7 @@ impl Registration {
     /// It is of this slot's socket.
     pub(super) fn link(&mut self, slot: u32) {
         self.slot = Some(slot);
+        self.edges = self.edges_made();
         let writes = if self.wants(libc::EPOLLOUT) { local::WRITES } else { 0 };
         local_bits(slot, local::REGISTERED | writes, 0);
     }
@@ -261,7 +262,7 @@ impl Registration {
     }
 
     /// The slot in which processes that have the set say what they were told of.
-    fn common(&self) -> Option<&'static Slot> {
+    pub(super) fn common(&self) -> Option<&'static Slot> {
         // Most often there is none, and nothing is looked up.
         self.in_common
             .then(|| self.entry())
@@ -288,7 +289,7 @@ impl Registration {
         Some(runtime::attachment()?.ledger.slot(self.slot?))
     }
 
-    fn edges_made(&self) -> u32 {
+    pub(super) fn edges_made(&self) -> u32 {
         self.entry().map_or(0, |slot| slot.edges.load(Ordering::Acquire))
     }
 

@@ -19,7 +19,8 @@ use libc::c_int;
 pub const MASKED: u32 = libc::EPOLLWRBAND as u32;
 /// EPOLLOUT is not the program's wish.
 pub const LOUD: u32 = libc::EPOLLMSG as u32;
-/// EPOLLIN and EPOLLET are not the program's wish.
+/// EPOLLIN is not the program's wish, nor is EPOLLET where EPOLLOUT is taken out: where edges are
+/// told it never is.
 pub const LISTENS: u32 = libc::EPOLLRDBAND as u32;
 
 /// All marks. What a program asks for in vain is left out, so that they are ours alone.
@@ -27,6 +28,7 @@ pub const MARKS: u32 = MASKED | LOUD | LISTENS;
 
 /// The program's wish, from what the kernel was told.
 fn wish(mut told: u32) -> u32 {
+    let edge = if told & MASKED != 0 { libc::EPOLLET as u32 } else { 0 };
     if told & LOUD != 0 {
         told &= !(LOUD | libc::EPOLLOUT as u32);
     }
@@ -34,7 +36,7 @@ fn wish(mut told: u32) -> u32 {
         told = told & !MASKED | libc::EPOLLOUT as u32;
     }
     if told & LISTENS != 0 {
-        told &= !(LISTENS | (libc::EPOLLIN | libc::EPOLLET) as u32);
+        told &= !(LISTENS | libc::EPOLLIN as u32 | edge);
     }
     told
 }
@@ -169,7 +171,11 @@ fn take_over(set: &Set, entry: &mut Registration, found: &Registered) {
         entry.mask(set, false);
     }
     entry.loud = found.events & LOUD != 0;
-    if events != entry.events {
+    // Of an edge that another process made, who has several registrations of it learns here.
+    let edge = events & libc::EPOLLET as u32 != 0
+        && entry.common().is_none()
+        && entry.edges != entry.edges_made();
+    if events != entry.events || edge {
         // Who changed it has said so to all.
         entry.forget_told_here();
     }
@@ -322,6 +328,6 @@ mod tests {
         assert_eq!(wish(input | MASKED), input | output);
         assert_eq!(wish(input | edge | LISTENS | MASKED), output);
         assert_eq!(wish(input | output | LOUD), input);
-        assert_eq!(wish(output | edge | input | LISTENS), output);
+        assert_eq!(wish(output | edge | input | LISTENS), output | edge);
     }
 }

@@ -50,21 +50,27 @@ impl Sets {
             attachment.node.own(fd);
             fd
         };
+        Self::open(own, |fd| attachment.node.disown(fd))
+    }
+
+    /// [`Self::make`], where `own` takes what was opened for the library's own, and `close` closes
+    /// that.
+    fn open(own: impl Fn(usize) -> c_int, close: impl Fn(c_int)) -> Option<Self> {
         let call = |call: Sysno, first: c_int, second: c_int| {
             // SAFETY: no memory is passed.
-            unsafe { sys::raw(call, [first as usize, second as usize, 0, 0, 0, 0]) }.ok().map(own)
+            unsafe { sys::raw(call, [first as usize, second as usize, 0, 0, 0, 0]) }.ok().map(&own)
         };
         if ALWAYS.load(Ordering::Acquire) < 0 {
             let made = call(Sysno::eventfd2, 1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)?;
             let other = ALWAYS.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire);
             if other.is_err() {
-                attachment.node.disown(made);
+                close(made);
             }
         }
         let set = || call(Sysno::epoll_create1, libc::EPOLL_CLOEXEC, 0);
         let inner = set()?;
         let Some(outer) = set() else {
-            attachment.node.disown(inner);
+            close(inner);
             return None;
         };
         let sets = Self { inner, outer };
@@ -72,12 +78,13 @@ impl Sets {
         let edge = event | libc::EPOLLET as u32;
         let made = kernel_control(inner, libc::EPOLL_CTL_ADD, always, event, 0)
             .and_then(|_| kernel_control(outer, libc::EPOLL_CTL_ADD, inner, edge, 0));
-        if made.is_err() {
-            sets.close();
+        // It is told of once since it is ready as it is.
+        if made.is_err() || !sets.had_edge() {
+            close(outer);
+            close(inner);
             return None;
         }
-        // It is told of once since it is ready as it is.
-        sets.had_edge().then_some(sets)
+        Some(sets)
     }
 
     /// Has an edge come since this was asked last?
@@ -223,4 +230,61 @@ pub(super) fn moved(inner: &mut Inner, from: c_int, to: c_int) -> bool {
 /// The same of what all have in common.
 pub(super) fn moved_in_common(from: c_int, to: c_int) -> bool {
     ALWAYS.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    fn sets() -> (Sets, [OwnedFd; 2]) {
+        let own = |made: usize| c_int::try_from(made).expect("a descriptor");
+        let sets = Sets::open(own, |_| ()).expect("a process may open two sets");
+        // SAFETY: both are this test's, and nobody else closes them.
+        let owned = [sets.inner, sets.outer].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        (sets, owned)
+    }
+
+    fn pipe() -> (File, File) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        (File::from(OwnedFd::from(reader)), File::from(OwnedFd::from(writer)))
+    }
+
+    fn registered(file: &File, events: c_int) -> Registration {
+        let events = events as u32;
+        Registration { fd: file.as_raw_fd(), events, used: true, ..Registration::default() }
+    }
+
+    /// However an edge was made, and whatever is left of it: it is told once.
+    #[test]
+    fn each_edge_is_told_once_also_where_nothing_of_it_is_left() {
+        let (sets, _owned) = sets();
+        let (mut reader, mut writer) = pipe();
+        assert!(!sets.had_edge(), "nothing is entered");
+        assert!(sets.enter(&registered(&reader, libc::EPOLLIN)));
+        assert!(!sets.had_edge(), "the pipe is empty");
+        writer.write_all(b"a").expect("room");
+        assert!(sets.had_edge() && !sets.had_edge(), "a byte came, once");
+        writer.write_all(b"b").expect("room");
+        reader.read_exact(&mut [0; 2]).expect("two bytes");
+        assert!(sets.had_edge() && !sets.had_edge(), "one came and was read before that was asked");
+    }
+
+    #[test]
+    fn a_shot_is_told_of_each_edge_and_what_has_left_of_none() {
+        let (sets, _owned) = sets();
+        let (reader, mut writer) = pipe();
+        writer.write_all(b"a").expect("room");
+        assert!(sets.enter(&registered(&reader, libc::EPOLLIN | libc::EPOLLONESHOT)));
+        assert!(sets.had_edge() && !sets.had_edge(), "to enter what is ready is an edge");
+        for _ in 0..2 {
+            writer.write_all(b"b").expect("room");
+            assert!(sets.had_edge(), "whoever spends the shot, the witness goes on");
+        }
+        sets.leave(reader.as_raw_fd());
+        writer.write_all(b"c").expect("room");
+        assert!(!sets.had_edge());
+    }
 }

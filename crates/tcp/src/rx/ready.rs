@@ -150,19 +150,20 @@ impl<'a> Endpoint<'a> {
         if since != dry && come.wrapping_sub(since) & DRY_AT != 0 {
             return false;
         }
-        let had_come =
-            direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
-                let again = tail.wrapping_sub(record.ring) << 12 >> 12;
-                again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
-            });
-        // Behind urgent data the kernel counts nothing, until that is read.
-        had_come && !kernel::at_mark(self.fd())
+        direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
+            let again = tail.wrapping_sub(record.ring) << 12 >> 12;
+            again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
+        })
     }
 
     /// On TCP: how much has come so far, whether or not it was received.
     #[must_use]
     pub fn come_by_tcp(self) -> u64 {
-        self.slot().rx.received.load(Relaxed) + kernel::readable(self.fd())
+        let come = self.slot().rx.received.load(Relaxed) + kernel::readable(self.fd());
+        // Of what follows an urgent byte the kernel says nothing there, until that is read.
+        let counts = self.may_be_urgent() && self.slot().has(flag::COUNTED);
+        let facts = counts.then(|| kernel::facts(self.fd(), self.slot().has(flag::CONNECTED)));
+        facts.and_then(Result::ok).map_or(come, |facts| facts.arrived.max(come))
     }
 
     /// The line in which the writer says what there is: for prefetching only.

@@ -77,7 +77,7 @@ pub(super) fn judge(
             retold = true;
         }
         if entry.outlived {
-            events = outlived::with_error(&inner.outlived, index, events);
+            events = outlived::whole(&inner.outlived, index, entry, events);
         }
         if entry.outlived && entry.wants(libc::EPOLLET) {
             events = outlived::edge(&mut inner.outlived, index, events, purpose);

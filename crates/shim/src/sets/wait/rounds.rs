@@ -33,6 +33,7 @@ pub(in crate::sets) unsafe fn until_ready(
     let (mut asked, mut outdated, mut switch) = (false, 0, Moment::default());
     loop {
         late::give_way();
+        shared::look_before_wait(set, epfd);
         // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
         if !set.holds_any() && !at_once {
             // SAFETY: the caller's promise.
@@ -41,7 +42,6 @@ pub(in crate::sets) unsafe fn until_ready(
                 None => continue,
             }
         }
-        shared::look_before_wait(set, epfd);
         heat_masked(set);
         let Pass { n: ready, hot, recent, reserved, number } =
             collect(set, attachment, epfd, room, core::mem::take(&mut asked));
