@@ -17,7 +17,7 @@ use crate::attach::Attachment;
 use crate::clocks::{self, Machine};
 use crate::endpoint::Endpoint;
 use crate::ledger::SLOTS;
-use crate::order::{PLACE, TIME, stamp, ticks};
+use crate::stamp::{PLACE, TIME, stamp, ticks};
 use crate::tuple::ports_of;
 use ginnel_node::Joined;
 use ginnel_region::LATELY_ENTRIES;

@@ -15,7 +15,7 @@
 //! connections, and nothing else.
 
 use crate::endpoint::Endpoint;
-use crate::order::{self, TIME, UNIT};
+use crate::stamp::{self, TIME, UNIT};
 use ginnel_node::Joined;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -83,10 +83,10 @@ impl Least {
 /// too, by which a set asks for all that there is.)
 pub(crate) fn time_of(joined: &Joined, machine: Machine, stamp: u64, now: u64) -> u64 {
     if machine == Machine::own(joined) {
-        return order::time_of(stamp, now);
+        return stamp::time_of(stamp, now);
     }
-    let seen = if now == u64::MAX { order::ticks() } else { now };
-    order::time_of(taken_forward(&LEAST[usize::from(machine.0)], stamp, seen), now)
+    let seen = if now == u64::MAX { stamp::ticks() } else { now };
+    stamp::time_of(taken_forward(&LEAST[usize::from(machine.0)], stamp, seen), now)
 }
 
 /// The stamp that this machine would have made when another made this one, which is seen now.
@@ -118,11 +118,11 @@ mod tests {
 
     /// By its own counter, which is `ahead` of this one's, a machine stamps at `made`.
     fn stamp(made: u64, ahead: u64) -> u64 {
-        order::stamp(0, made.wrapping_add(ahead)) & MASK
+        stamp::stamp(0, made.wrapping_add(ahead)) & MASK
     }
 
     fn found(least: &Least, stamp: u64, seen: u64) -> u64 {
-        order::time_of(taken_forward(least, stamp, seen), seen)
+        stamp::time_of(taken_forward(least, stamp, seen), seen)
     }
 
     /// Whatever the difference: what was made later is later, and near to when it was made.

@@ -31,6 +31,7 @@
 //! | [`hand_over`] | back to TCP for good |
 //! | [`lifetime`] | giving slots and channels back |
 //! | [`reclaim`] | memory of dead connections |
+//! | `stamp` | when something was put into a ring, in one word |
 //! | `clocks` | what another machine's times say by this one's counter |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
 //! | [`kernel`] | the system calls on the underlying socket |
@@ -66,6 +67,7 @@ mod rings;
 pub mod rx;
 pub mod settings;
 pub mod settle;
+mod stamp;
 mod tuple;
 pub mod tx;
 pub mod uncounted;
