@@ -81,7 +81,7 @@ static void far_meet(const char *address, const char *port, bool calls) {
     far.there = true;
 }
 
-// `tcp` where B is elsewhere: the first machine accepts, and B has the other end.
+// `tcp` where B is elsewhere: the first machine accepts, and B, which is not busy, has the other end.
 static void do_tcp_between(const struct words *w) {
     static char text[sizeof answer.is];
     struct sockaddr_in at;

@@ -10,11 +10,13 @@
 //! looks at rings leaves what comes while he looks to his next look. So all are taken for a little
 //! older than that.
 //!
-//! "Lately" is two windows: a machine that was moved to another host has another difference from
-//! then on. A machine that lies about its times changes the order of reports of its own
-//! connections, and nothing else.
+//! "Lately" is two windows: a machine that was moved to another host, or another one in its place,
+//! has another difference from then on. Whoever can write into the segment may lie about anybody's
+//! times: that changes the order of reports, and nothing else. Machines that do not know their
+//! number among the peers are taken for one.
 
 use crate::endpoint::Endpoint;
+use crate::layout::Channel;
 use crate::stamp::{self, TIME, UNIT};
 use ginnel_node::Joined;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -67,8 +69,12 @@ impl Least {
     /// once may lose each other's: the next stamp says it again.)
     fn with(&self, behind: u64, units: u64) -> u64 {
         let now = self.now.load(Relaxed);
-        if units.wrapping_sub(self.begun.load(Relaxed)) > WINDOW {
-            self.before.store(now, Relaxed);
+        // (Another thread may have begun one a moment after this one looked at the counter.)
+        let open = units.wrapping_sub(self.begun.load(Relaxed)).cast_signed();
+        if open > WINDOW.cast_signed() {
+            // What is older than two says nothing: the machine may be another by now.
+            let lately = open <= 2 * WINDOW.cast_signed();
+            self.before.store(if lately { now } else { NONE }, Relaxed);
             self.begun.store(units, Relaxed);
             self.now.store(behind, Relaxed);
         } else if now == NONE || is_less(behind, now) {
@@ -79,14 +85,14 @@ impl Least {
     }
 }
 
-/// When a stamp of `machine` was made, by this machine's counter, as of `now`. (At the end of time,
-/// too, by which a set asks for all that there is.)
+/// When a stamp of `machine` was made, by this machine's counter, as of `now`: a pass began then, and
+/// the stamp, which was read by now, may have been made since.
 pub(crate) fn time_of(joined: &Joined, machine: Machine, stamp: u64, now: u64) -> u64 {
     if machine == Machine::own(joined) {
         return stamp::time_of(stamp, now);
     }
-    let seen = if now == u64::MAX { stamp::ticks() } else { now };
-    stamp::time_of(taken_forward(&LEAST[usize::from(machine.0)], stamp, seen), now)
+    let least = &LEAST[usize::from(machine.0)];
+    stamp::time_of(taken_forward(least, stamp, stamp::ticks()), now)
 }
 
 /// The stamp that this machine would have made when another made this one, which is seen now.
@@ -102,11 +108,12 @@ impl Endpoint<'_> {
     pub(crate) fn others_machine(self) -> Machine {
         let joined = self.attachment.node.joined();
         let Some(place) = joined.place else { return Machine(0) };
-        let slot = self.slot();
-        if self.is_in_pair() || slot.channel.load(Relaxed) == 0 {
+        let (slot, page) = (self.slot(), self.slot().channel.load(Relaxed));
+        if self.is_in_pair() || page == 0 {
             return Machine::of(place.peer);
         }
-        let owner = self.channel().owner(1 - slot.side()).load(Relaxed);
+        let channel = Channel::at(&joined.segment, page);
+        let owner = channel.owner(1 - slot.side()).load(Relaxed);
         let peer = joined.peer_of((owner >> 32) as u16);
         Machine::of(peer.unwrap_or(place.peer))
     }
@@ -144,6 +151,20 @@ mod tests {
                 last = found;
             }
         }
+    }
+
+    /// A stamp that is made while a pass goes on is of then, and teaches nothing wrong.
+    #[test]
+    fn what_is_made_after_a_pass_began_is_late() {
+        let (least, begun) = (Least::new(), 1u64 << 42);
+        found(&least, stamp(begun, 1 << 40), begun + 2000);
+        let made = begun + 10_000_000;
+        let word = taken_forward(&least, stamp(made, 1 << 40), made + 3000);
+        assert_eq!(stamp::time_of(word, made - 5_000_000), made - 5_000_000);
+        assert!(
+            found(&least, stamp(made + 50_000, 1 << 40), made + 52_000).abs_diff(made + 50_000)
+                < 2200
+        );
     }
 
     /// A machine that was moved has another difference: that is known two windows later.

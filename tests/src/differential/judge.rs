@@ -99,6 +99,9 @@ pub fn judge_runs(
     mut run_plainly: impl FnMut() -> Said,
     mut run_carried: impl FnMut() -> Said,
 ) -> Verdict {
+    if let Some(hangs) = hung(&plain) {
+        return Verdict::Open(hangs);
+    }
     let mut plain = vec![plain];
     let mut carried = vec![run_carried()];
     match compare(script, &plain[0], &carried[0], ignored) {

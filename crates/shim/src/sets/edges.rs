@@ -146,7 +146,7 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
         let over = endpoint.peer_has_ended() || hung_up;
         let told = ends & !entry.ended == 0 && entry.edges == edges;
         // (An end that receives no more is readable beside a wake-up, too.)
-        let known = told && (made && over || is_token_alone(endpoint));
+        let known = told && (made && over || !hung_up && is_token_alone(entry, endpoint));
         // The other end may have ended its half only, and reads on. (With a hang-up room was told,
         // and stays.)
         let room = !hung_up
@@ -173,11 +173,12 @@ fn on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool)
     (if known { events & !(IN | OUT) } else { events }, ends)
 }
 
-/// On TCP again: has nothing come by it but the wake-up of the switch?
-fn is_token_alone(endpoint: Endpoint<'_>) -> bool {
+/// On TCP again: has nothing come by it but the wake-up of the switch? (As the kernel counts: what
+/// the writer says of it may come a moment after the edge.)
+fn is_token_alone(entry: &Registration, endpoint: Endpoint<'_>) -> bool {
     !endpoint.was_never_in_ring()
         && endpoint.ring_bytes() == 0
-        && endpoint.was_all_in_ring(endpoint.unread_from() & BYTES)
+        && endpoint.had_come(endpoint.unread_from() & BYTES, entry.dry)
 }
 
 /// As [`edge`] has it, and nothing is noted as told. (Of what is not in a ring, too.) `alone`: no
