@@ -2,8 +2,9 @@
 //!
 //! A message is copied out of the ring before its seal is checked, and the copy is handed on. One
 //! without a seal, of a job that trusts whoever has the segment, is handed on where it lies if it is
-//! long: then its place in the ring is given back with the next look. A ring whose message makes no sense, or has a wrong seal, is not read any more, and its writer is
-//! told so: a rank whose first message was garbled would wait for ever otherwise.
+//! long: then its place in the ring is given back with the next look. A ring whose message makes no
+//! sense, or has a wrong seal, is not read any more, and its writer is told so: a rank whose first
+//! message was garbled would wait for ever otherwise.
 //!
 //! A seal says whose message it is and at which position. So whoever may write the segment could
 //! show what a rank sent once more, in a ring that it calls that rank's, too. A rank has one ring
