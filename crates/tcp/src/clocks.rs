@@ -87,6 +87,7 @@ impl Least {
 
 /// When a stamp of `machine` was made, by this machine's counter, as of `now`: a pass began then, and
 /// the stamp, which was read by now, may have been made since.
+#[inline]
 pub(crate) fn time_of(joined: &Joined, machine: Machine, stamp: u64, now: u64) -> u64 {
     if machine == Machine::own(joined) {
         return stamp::time_of(stamp, now);

@@ -17,12 +17,12 @@
 //! What a peer writes there, or that it writes nothing, changes the order of reports and nothing
 //! else.
 
-use crate::clocks::{self, Machine};
+use crate::clocks;
 use crate::endpoint::Endpoint;
 use crate::layout::Direction;
 use crate::ledger::Send;
 pub use crate::stamp::ticks;
-use crate::stamp::{PLACE, TIME, place, stamp, time_of};
+use crate::stamp::{PLACE, TIME, place, stamp};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Endpoint<'_> {
@@ -41,10 +41,7 @@ impl Endpoint<'_> {
     /// When the other end made a stamp, as of `now`.
     #[inline]
     fn time_of(self, stamp: u64, now: u64) -> u64 {
-        match self.others_machine() {
-            Machine(0) => time_of(stamp, now),
-            other => clocks::time_of(self.attachment.node.joined(), other, stamp, now),
-        }
+        clocks::time_of(self.attachment.node.joined(), self.others_machine(), stamp, now)
     }
 
     /// Where the first byte is that is unread, in the ring's positions.

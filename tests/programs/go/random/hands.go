@@ -300,19 +300,22 @@ func restarts(s *scene) {
 	b.Close()
 }
 
+// echoes serves a listener until it is closed.
+func echoes(listener net.Listener) {
+	for {
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() { io.Copy(c, c); c.Close() }()
+	}
+}
+
 // serve: that process, until its input ends.
 func serve([]string) {
 	listener, err := net.FileListener(os.NewFile(3, "listener"))
 	must(err)
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { io.Copy(c, c); c.Close() }()
-		}
-	}()
+	go echoes(listener)
 	fmt.Println("ready")
 	io.Copy(io.Discard, os.Stdin)
 }
@@ -330,15 +333,7 @@ func reuse(s *scene) {
 		listener, err := config.Listen(context.Background(), "tcp4", address)
 		must(err)
 		address, listeners = listener.Addr().String(), append(listeners, listener)
-		go func() {
-			for {
-				c, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go func() { io.Copy(c, c); c.Close() }()
-			}
-		}()
+		go echoes(listener)
 	}
 	var all []*net.TCPConn
 	for _, listener := range listeners {

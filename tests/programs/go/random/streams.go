@@ -202,15 +202,7 @@ func process(address string) (string, func()) {
 // crowd: many connections to one listener, each with a server of its own.
 func crowd(s *scene) {
 	listener := listen()
-	go func() {
-		for {
-			c, err := listener.AcceptTCP()
-			if err != nil {
-				return
-			}
-			go func() { io.Copy(c, c); c.Close() }()
-		}
-	}()
+	go echoes(listener)
 	answers := make([]string, 2+s.Intn(30))
 	var all sync.WaitGroup
 	for i := range answers {
