@@ -2,7 +2,8 @@
 //!
 //! A script whose two runs agree is done with. Where they differ, both are repeated, since a
 //! machine with much to do delivers late. What the plain runs do not agree upon is open. A
-//! difference is one that most of the carried runs show: each like no plain run.
+//! difference is one that most of the carried runs show: each like no plain run. So is a known
+//! limit.
 
 use super::compare::{Difference, Limits, compare};
 use super::run::{Mode, Place};
@@ -104,12 +105,10 @@ pub fn judge_runs(
     }
     let mut plain = vec![plain];
     let mut carried = vec![run_carried()];
-    match compare(script, &plain[0], &carried[0], ignored) {
-        Ok(limits) if limits.is_empty() => return Verdict::Same,
-        Ok(limits) => return Verdict::Limits(limits),
-        Err(_) => {}
+    if compare(script, &plain[0], &carried[0], ignored).is_ok_and(|limits| limits.is_empty()) {
+        return Verdict::Same;
     }
-    let mut found = Vec::new();
+    let (mut found, mut limits) = (Vec::new(), Vec::new());
     for runs in ROUNDS {
         while carried.len() < runs {
             plain.push(run_plainly());
@@ -122,26 +121,40 @@ pub fn judge_runs(
         if let Some(open) = plain.iter().skip(1).find_map(open) {
             return Verdict::Open(open);
         }
-        found = carried.iter().filter_map(|said| differs(script, ignored, &plain, said)).collect();
-        if found.len() * 2 <= runs {
+        (found, limits) = (Vec::new(), Vec::new());
+        for said in &carried {
+            match differs(script, ignored, &plain, said) {
+                Ok(met) => limits.extend((!met.is_empty()).then_some(met)),
+                Err(one) => found.push(one),
+            }
+        }
+        if (found.len() + limits.len()) * 2 <= runs {
             break;
         }
     }
-    let often = found.len() * 2 > carried.len();
-    match found.into_iter().next() {
-        None => Verdict::Same,
-        Some(first) if often => Verdict::Differs(first),
-        Some(first) => Verdict::Seldom(first),
+    let often = |runs: usize| runs * 2 > carried.len();
+    let (differing, all) = (found.len(), found.len() + limits.len());
+    match (found.into_iter().next(), limits.into_iter().next()) {
+        (Some(first), _) if often(differing) => Verdict::Differs(first),
+        (_, Some(met)) if often(all) => Verdict::Limits(met),
+        (Some(first), _) => Verdict::Seldom(first),
+        (None, _) => Verdict::Same,
     }
 }
 
-/// How `said` differs from the first plain run, if it is like none of them.
-fn differs(script: &Script, ignored: &[String], plain: &[Said], said: &Said) -> Option<Difference> {
-    let from = |one| compare(script, one, said, ignored).err();
-    if plain.iter().any(|one| from(one).is_none()) {
-        return None;
-    }
-    from(plain.first()?)
+/// How `said` differs from the plain run that it is most like.
+fn differs(
+    script: &Script,
+    ignored: &[String],
+    plain: &[Said],
+    said: &Said,
+) -> Result<Limits, Difference> {
+    let apart = |found: &Result<Limits, _>| match found {
+        Ok(limits) => usize::from(!limits.is_empty()),
+        Err(_) => 2,
+    };
+    let from = plain.iter().map(|one| compare(script, one, said, ignored));
+    from.min_by_key(apart).unwrap_or_else(|| Ok(Limits::new()))
 }
 
 /// A plain run that did not end, as on a machine with much to do: there is nothing to compare.
