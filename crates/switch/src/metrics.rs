@@ -247,7 +247,6 @@ fn left(until: Instant) -> std::io::Result<Duration> {
 }
 
 fn status(control: &Path) -> Result<Status> {
-    let mut answer = String::new();
-    control::ask(control, "status")?.read_to_string(&mut answer)?;
+    let answer = control::answer_of(control, "status", Some(control::PATIENCE))?;
     Ok(serde_json::from_str(&answer)?)
 }
