@@ -74,6 +74,11 @@ fn configuration(cli: &Cli) -> Result<Config> {
             if names.len() != cli.port.len() {
                 bail!("two ports have one name");
             }
+            let names: std::collections::HashSet<_> =
+                cli.vsock.iter().map(|one| &one.name).collect();
+            if names.len() != cli.vsock.len() {
+                bail!("two machines have one name");
+            }
             let known: std::collections::HashSet<_> =
                 cli.vsock.iter().map(|one| (one.key, one.cid)).collect();
             if known.len() != cli.vsock.len() {

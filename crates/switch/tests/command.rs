@@ -136,6 +136,9 @@ fn what_cannot_be_is_said_in_words() {
     let two = format!("a:{}", path("a"));
     let (code, said) = run(&["--port", &two, "--port", &two]);
     assert!(code == Some(2) && said.contains("one name"), "{said}");
+    let vsock = |cid: u8| format!("--vsock=a:{cid}:{}", path("a"));
+    let (code, said) = run(&[&vsock(3), &vsock(4)]);
+    assert!(code == Some(2) && said.contains("two machines have one name"), "{said}");
     std::fs::write(path("file"), "").expect("written");
     let taken = format!("a:{}", path("file"));
     let (code, said) = run(&["--run-dir", &path("run"), "--port", &taken]);
