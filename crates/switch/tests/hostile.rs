@@ -105,50 +105,6 @@ fn memory_that_goes_away_takes_its_port_along() {
     }
 }
 
-/// Nor where this process may have no more memory of its own than a little, as on a host that
-/// promises no more than there is: a file of holes is as long as its owner likes.
-#[test]
-fn memory_that_goes_away_is_made_up_for_where_there_is_little() {
-    if !alone("hostile::memory_that_goes_away_is_made_up_for_where_there_is_little") {
-        return;
-    }
-    let mut all = Bystanders::new();
-    let status = std::fs::read_to_string("/proc/self/status").expect("this process");
-    let own = status.lines().find_map(|line| line.strip_prefix("VmData:")).expect("its data");
-    let own: u64 = own.trim().trim_end_matches(" kB").parse().expect("a number");
-    let more = Some((own << 10) + (256 << 20));
-    let limit = rustix::process::Rlimit { current: more, maximum: more };
-    rustix::process::setrlimit(rustix::process::Resource::Data, limit).expect("limited");
-    for _ in 0..3 {
-        let cuttable = Options { sealed: false, ..Options::default() };
-        let mut evil = all.lab.guest("evil", cuttable);
-        talk((&mut evil, 3), (&mut all.a, 1));
-        let (file, size) = (holes(8 << 30), 8u64 << 30);
-        let words = [0, 1 << 40, size, 1 << 40, 0].map(u64::to_le_bytes).concat();
-        evil.tell(Request::AddMemReg, &words, &[&file]).expect("told");
-        evil.number(Request::GetFeatures, &[]).expect("heard");
-        // It sends from there, once there is nothing.
-        rustix::fs::ftruncate(&file, 0).expect("cut");
-        evil.describe(1, 0, 1 << 40, 64, 0, 0);
-        evil.offer(1, 0);
-        evil.kick(1);
-        all.is_let_go(&mut evil, "cut short");
-    }
-    // Of what was written there since nothing stays.
-    let maps = || std::fs::read_to_string("/proc/self/maps").expect("its mappings");
-    let until = Instant::now() + PATIENCE;
-    while maps().contains("memfd:zeroes") && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut files = std::fs::read_dir("/proc/self/fd").expect("its files").flatten();
-    let is = |path: &std::path::Path| {
-        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:zeroes"))
-    };
-    let zeroes = files.find(|file| is(&file.path())).expect("zeroes").path();
-    let blocks = rustix::fs::stat(&zeroes).expect("a file").st_blocks;
-    assert_eq!(blocks, 0, "512 bytes each");
-}
-
 #[test]
 fn eventfds_that_would_block_block_nobody() {
     let mut all = Bystanders::new();
