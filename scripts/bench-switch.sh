@@ -125,6 +125,12 @@ start() {  # kind size: what listens at $work/a.sock, b.sock …, as many as the
     return 1
 }
 
+# How many frames the switch found at once, so far.
+at_once() {
+    "$switch" status --json --control "$work/control.sock" | grep -o '"\(sent_frames\|bursts\)":[0-9]*' |
+        awk -F: '{ all[$1] += $2 } END { n = all["\"bursts\""]; printf "%.1f\n", n ? all["\"sent_frames\""] / n : 0 }'
+}
+
 # Frames a second, all flows together, with so many bursts of so many frames on their way.
 measure() {  # kind size burst bursts
     start "$1" "$2"
@@ -158,6 +164,7 @@ measure() {  # kind size burst bursts
     sleep "$each"
     echo "show port stats all" >&3
     sleep 0.2
+    [[ $1 != switch ]] || at_once >>"$work/bursts-$2-${#names[@]}"
     printf 'stop\nquit\n' >&3
     exec 3>&-
     wait "$generator" || true
@@ -196,6 +203,10 @@ row() {  # size label
         median <"$work/$kind-$1-${#names[@]}" | awk '{ printf " %12.2f", $1 / 1e6 }'
     done
     echo
+    # What scatters from run to run: does it go with how many frames are found at once?
+    paste "$work/switch-$1-${#names[@]}" "$work/bursts-$1-${#names[@]}" |
+        awk '{ printf "%s %.2f at %s", NR == 1 ? "    switch, each run:" : ",", $1 / 1e6, $2 }'
+    echo " frames a burst"
 }
 for size in ${SIZES:-64 512 1500 9000}; do
     row "$size" "$size bytes"

@@ -247,7 +247,8 @@ impl fmt::Display for ConfigError {
             write!(f, ":{line}")?;
         }
         if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
+            // A name that is none may have anything in it, and this is one line.
+            write!(f, ": {}", self.key.escape_debug())?;
         }
         write!(f, ": {}", self.problem)
     }

@@ -8,7 +8,7 @@ use crate::reload::Outcome;
 use crate::rests::EXHAUSTED;
 use crate::status;
 use crate::switch::Switch;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ginnel_daemon::log;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ const MAX_VISITORS: usize = 64;
 /// Bytes of a question.
 const MAX_QUESTION: usize = 256;
 /// How long one may take to ask, and to take an answer that is no trace.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Visitor {
     stream: UnixStream,
@@ -259,6 +259,25 @@ pub fn ask(path: &Path, question: &str) -> Result<UnixStream> {
     })?;
     writeln!(stream, "{question}")?;
     Ok(stream)
+}
+
+/// Asks a switch for what it knows at once: the answer. One that is given nothing for so long
+/// (`None`: for ever) hears that as an error.
+///
+/// # Errors
+/// Where none is there, where it ends meanwhile, and where it says nothing.
+pub fn answer_of(path: &Path, question: &str, limit: Option<Duration>) -> Result<String> {
+    let mut stream = ask(path, question)?;
+    stream.set_read_timeout(limit)?;
+    let (mut answer, path) = (String::new(), path.display());
+    match stream.read_to_string(&mut answer) {
+        Ok(_) if answer.ends_with('\n') => Ok(answer),
+        Ok(_) => bail!("{path}: the switch has ended, or too many ask it at once: ask again"),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            bail!("{path}: the switch says nothing: its process is stopped, or has no processor")
+        }
+        Err(error) => Err(error).with_context(|| format!("{path}: the switch's answer")),
+    }
 }
 
 #[cfg(test)]

@@ -92,6 +92,9 @@ pub struct Counters {
     pub in_place: u64,
     /// Large segments that were cut for it.
     pub cut: u64,
+    /// Looks at its queues that found something: how many frames came at once is what it sent by
+    /// these.
+    pub bursts: u64,
     /// Kicks that were heard.
     pub kicks: u64,
     /// Interrupts that it was given.

@@ -154,6 +154,7 @@ impl Switch {
         let asleep = Taken { frames: 0, asleep: true, more: false };
         let interrupt = ring.publish(memory);
         port.counters.interrupts += u64::from(interrupt);
+        port.counters.bursts += u64::from(frames > 0);
         let waits = port.resume.is_some();
         let Some(queue) = port.device_mut().and_then(|one| one.queues.get_mut(usize::from(number)))
         else {

@@ -74,6 +74,11 @@ fn configuration(cli: &Cli) -> Result<Config> {
             if names.len() != cli.port.len() {
                 bail!("two ports have one name");
             }
+            let names: std::collections::HashSet<_> =
+                cli.vsock.iter().map(|one| &one.name).collect();
+            if names.len() != cli.vsock.len() {
+                bail!("two machines have one name");
+            }
             let known: std::collections::HashSet<_> =
                 cli.vsock.iter().map(|one| (one.key, one.cid)).collect();
             if known.len() != cli.vsock.len() {
@@ -154,15 +159,14 @@ fn run(command: &Command) -> Result<()> {
 
 /// What a switch answers: as it is, or as `show` puts it.
 fn text(ask: &Ask, question: &str, show: impl Fn(&str) -> Result<String>) -> Result<String> {
-    let mut answer = String::new();
-    control::ask(&ask.control, question)?.read_to_string(&mut answer)?;
+    let answer = control::answer_of(&ask.control, question, Some(control::PATIENCE))?;
     if ask.json { Ok(answer) } else { show(&answer).context("the switch's answer") }
 }
 
 /// Has a switch read its configuration again.
 fn reload(ask: &Ask) -> Result<()> {
-    let mut answer = String::new();
-    control::ask(&ask.control, "reload")?.read_to_string(&mut answer)?;
+    // Names of hosts may take long to be looked up.
+    let answer = control::answer_of(&ask.control, "reload", None)?;
     let outcome: Outcome = serde_json::from_str(&answer).context("the switch's answer")?;
     print(&if ask.json { answer } else { show::outcome(&outcome) })?;
     outcome.error.map_or(Ok(()), |why| bail!("{why}"))

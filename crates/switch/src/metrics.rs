@@ -36,13 +36,14 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 type Value = fn(&PortStatus) -> u64;
 
-const COUNTERS: [(&str, &str, Value); 9] = [
+const COUNTERS: [(&str, &str, Value); 10] = [
     ("sent_frames", "Frames that the port's guest sent", |port| port.sent_frames),
     ("sent_bytes", "Bytes that the port's guest sent", |port| port.sent_bytes),
     ("received_frames", "Frames that the port's guest was given", |port| port.received_frames),
     ("received_bytes", "Bytes that the port's guest was given", |port| port.received_bytes),
     ("flooded_frames", "Frames that went to the whole segment", |port| port.flooded),
     ("unlearned_addresses", "Addresses above the port's limit", |port| port.unlearned),
+    ("bursts", "Looks at the port's queues that found frames", |port| port.bursts),
     ("kicks", "Kicks of queues that were heard", |port| port.kicks),
     ("interrupts", "Interrupts that the guest was given", |port| port.interrupts),
     ("connections", "Front ends that have connected", |port| port.connections),
@@ -247,7 +248,6 @@ fn left(until: Instant) -> std::io::Result<Duration> {
 }
 
 fn status(control: &Path) -> Result<Status> {
-    let mut answer = String::new();
-    control::ask(control, "status")?.read_to_string(&mut answer)?;
+    let answer = control::answer_of(control, "status", Some(control::PATIENCE))?;
     Ok(serde_json::from_str(&answer)?)
 }

@@ -157,6 +157,9 @@ pub struct PortStatus {
     pub unlearned: u64,
     /// Large segments that were cut for it.
     pub cut: u64,
+    /// Looks at its queues that found something: how many frames came at once.
+    #[serde(default)]
+    pub bursts: u64,
     /// Kicks that were heard of it.
     pub kicks: u64,
     /// Interrupts that it was given.
@@ -227,6 +230,7 @@ fn port(port: &Port) -> PortStatus {
         unlearned: count.unlearned,
         cut: count.cut,
         kicks: count.kicks,
+        bursts: count.bursts,
         interrupts: count.interrupts,
     }
 }

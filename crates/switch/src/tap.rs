@@ -57,11 +57,22 @@ impl Tap {
         unsafe { ioctl(&tap, Updater::<TUNSETIFF, Request>::new(&mut request)) }?;
         // SAFETY: the request takes the address of a number.
         unsafe { ioctl(&tap, Setter::<TUNSETVNETHDRSZ, i32>::new(HEADER as i32)) }?;
+        let tap = Self(tap);
+        tap.take(OFFLOADS)?;
+        Ok(tap)
+    }
+
+    /// Of what the kernel sends it is given this with work left to do, by its bits (TUN_F_CSUM and
+    /// so on): checksums to complete, segments to cut. The kernel does the rest itself.
+    ///
+    /// # Errors
+    /// The `errno` of ioctl(2): it does not know one of them.
+    pub fn take(&self, offloads: u32) -> Result<(), Errno> {
         // SAFETY: the request takes the number itself, in the place of an address.
         unsafe {
-            ioctl(&tap, rustix::ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(OFFLOADS as usize))
-        }?;
-        Ok(Self(tap))
+            let set = rustix::ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(offloads as usize);
+            ioctl(&self.0, set)
+        }
     }
 
     /// The next frame behind its header; `None` where there is none now.

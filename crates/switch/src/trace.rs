@@ -154,13 +154,21 @@ pub fn write_pcapng(
             data: frame.bytes.into(),
             options: vec![EnhancedPacketOption::Flags(flags)],
         };
-        let done = writer.write_pcapng_block(block);
-        if done.is_err() || writer.get_mut().flush().is_err() {
-            break;
+        let done = writer.write_pcapng_block(block).map_err(anyhow::Error::from);
+        let flushed = done.and_then(|_| Ok(writer.get_mut().flush()?));
+        match flushed {
+            Ok(()) => written += 1,
+            Err(error) if is_gone(&error) => break,
+            Err(error) => return Err(error.context(format!("frame {} of the trace", written + 1))),
         }
-        written += 1;
     }
     Ok((written, missed))
+}
+
+/// Has whoever reads the file gone?
+fn is_gone(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]

@@ -136,6 +136,9 @@ fn what_cannot_be_is_said_in_words() {
     let two = format!("a:{}", path("a"));
     let (code, said) = run(&["--port", &two, "--port", &two]);
     assert!(code == Some(2) && said.contains("one name"), "{said}");
+    let vsock = |cid: u8| format!("--vsock=a:{cid}:{}", path("a"));
+    let (code, said) = run(&[&vsock(3), &vsock(4)]);
+    assert!(code == Some(2) && said.contains("two machines have one name"), "{said}");
     std::fs::write(path("file"), "").expect("written");
     let taken = format!("a:{}", path("file"));
     let (code, said) = run(&["--run-dir", &path("run"), "--port", &taken]);
@@ -147,6 +150,81 @@ fn what_cannot_be_is_said_in_words() {
     let same = format!("b:{}", lab.socket("a").display());
     let (code, said) = run(&["--run-dir", &path("run"), "--port", &same]);
     assert!(code == Some(1) && said.contains("another switch"), "{said}");
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_no_success() {
+    let lab = Lab::new("[port.a]\n[port.b]\n");
+    let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));
+    talk((&mut a, 1), (&mut b, 2));
+    // Room for the head of the file and a few frames, and then the disk is full.
+    let disk = lab.directory.path().join("disk");
+    std::fs::create_dir(&disk).expect("a directory");
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=8k", "none"]).arg(&disk);
+    if !mount.status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: needs root");
+    }
+    let file = std::fs::File::create(disk.join("trace")).expect("a file");
+    let mut trace = Command::new(env!("CARGO_BIN_EXE_ginnel-switch"));
+    trace.args(["trace", "b", "--control"]).arg(lab.directory.path().join("control.sock"));
+    let mut trace = trace.stdout(file).stderr(Stdio::piped()).spawn().expect("it runs");
+    let until = Instant::now() + PATIENCE;
+    let code = loop {
+        assert!(a.send(1, &frame(mac(2), mac(1), 1000, 1)) && next(&mut b).is_some());
+        match trace.try_wait().expect("waited for") {
+            Some(status) => break status.code(),
+            None if Instant::now() > until => break None,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let mut said = String::new();
+    let _ = trace.kill();
+    trace.stderr.take().expect("its words").read_to_string(&mut said).expect("text");
+    let unmounted = Command::new("umount").arg("-l").arg(&disk).status();
+    assert!(code == Some(1) && said.contains("No space left"), "{code:?}: {said}");
+    assert!(unmounted.is_ok_and(|status| status.success()));
+}
+
+#[test]
+fn who_asks_a_switch_that_is_stopped_or_ends_is_told_so() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let asked = |command: &str| {
+        let mut asks = Command::new(env!("CARGO_BIN_EXE_ginnel-switch"));
+        asks.args([command, "--control"]).arg(&path);
+        asks.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs")
+    };
+    // One that takes nobody in, as a process that is stopped.
+    let waits = asked("ports");
+    for command in ["status", "fdb", "top", "reload", "hosts"] {
+        let asks = asked(command);
+        loop {
+            let (mut stream, _) = listener.accept().expect("somebody");
+            let mut line = String::new();
+            BufReader::new(&mut stream).read_line(&mut line).expect("a question");
+            let half = if command == "fdb" { "[{\"ke" } else { "" };
+            stream.write_all(half.as_bytes()).expect("half an answer");
+            // The first was `ports`, whose stream is kept open.
+            if asks.id() == peer(&stream) {
+                break;
+            }
+            std::mem::forget(stream);
+        }
+        let output = asks.wait_with_output().expect("it ends");
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("has ended"), "{command}: {said}");
+    }
+    let output = waits.wait_with_output().expect("it ends");
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("says nothing"), "{said}");
+}
+
+/// The process at the other end.
+fn peer(stream: &UnixStream) -> u32 {
+    let credentials = rustix::net::sockopt::socket_peercred(stream).expect("a process");
+    credentials.pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// What the page at this address answers whoever asks by that name.

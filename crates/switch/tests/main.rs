@@ -8,6 +8,7 @@ mod hosts;
 mod in_place;
 mod in_place_attack;
 mod in_place_reload;
+mod kernel;
 mod messages;
 mod reload;
 mod reload_attack;

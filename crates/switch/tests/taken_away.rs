@@ -1,7 +1,7 @@
 //! Memory that a front end takes away may be its file's last, so that all pages are freed when it is
 //! unmapped: the thread that moves frames does neither.
 
-use crate::common::{Lab, PATIENCE, alone};
+use crate::common::{Lab, PATIENCE, alone, mac, talk};
 use crate::hostile::lingering;
 use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::vhost::message::{Head, Request};
@@ -84,4 +84,54 @@ fn what_comes_in_its_place_waits_until_there_is_room() {
     let region = [0, 1 << 40, 64 << 20, 1 << 40, 0].map(u64::to_le_bytes).concat();
     a.tell(Request::AddMemReg, &region, &[&file]).expect("told");
     lab.until("a", |port| port.trouble.as_ref().is_some_and(|why| why.contains("more")));
+}
+
+/// What its owner cuts short is made up for, also where this process may have no more memory of its
+/// own than a little, as on a host that promises no more than there is: a file of holes is as long
+/// as its owner likes.
+#[test]
+fn what_is_cut_short_is_made_up_for_where_memory_is_little() {
+    if !alone("taken_away::what_is_cut_short_is_made_up_for_where_memory_is_little") {
+        return;
+    }
+    let lab = Lab::new("[port.a]\n[port.b]\n[port.evil]\n");
+    let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));
+    let status = std::fs::read_to_string("/proc/self/status").expect("this process");
+    let own = status.lines().find_map(|line| line.strip_prefix("VmData:")).expect("its data");
+    let own: u64 = own.trim().trim_end_matches(" kB").parse().expect("a number");
+    let more = Some((own << 10) + (256 << 20));
+    let limit = rustix::process::Rlimit { current: more, maximum: more };
+    rustix::process::setrlimit(rustix::process::Resource::Data, limit).expect("limited");
+    for _ in 0..3 {
+        let mut evil = lab.guest("evil", Options::default());
+        talk((&mut evil, 3), (&mut a, 1));
+        let (file, size) = (memory("holes"), 8u64 << 30);
+        rustix::fs::ftruncate(&file, size).expect("long");
+        let words = [0, 1 << 40, size, 1 << 40, 0].map(u64::to_le_bytes).concat();
+        evil.tell(Request::AddMemReg, &words, &[&file]).expect("told");
+        evil.number(Request::GetFeatures, &[]).expect("heard");
+        // It is given a frame there, once there is nothing.
+        rustix::fs::ftruncate(&file, 0).expect("cut");
+        for index in 0..256 {
+            evil.describe(0, index, 1 << 40, 2048, 2, 0);
+        }
+        assert!(a.send(1, &crate::common::frame(mac(3), mac(1), 50, 1)));
+        let port = lab.until("evil", |port| port.state == "waiting");
+        assert!(port.trouble.is_some_and(|why| why.contains("cut short")));
+        drop(evil);
+        while b.receive(0).is_some() {}
+        talk((&mut a, 1), (&mut b, 2));
+    }
+    // Of what was written there since nothing stays.
+    let until = Instant::now() + PATIENCE;
+    while is_mapped("zeroes") {
+        assert!(Instant::now() < until, "it stays mapped");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let files = std::fs::read_dir("/proc/self/fd").expect("its files").flatten();
+    let zeroes = files.map(|file| file.path()).find(|path| {
+        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("/memfd:zeroes"))
+    });
+    let zeroes = rustix::fs::stat(zeroes.expect("a file of zeroes")).expect("its state");
+    assert_eq!(zeroes.st_blocks, 0);
 }

@@ -187,3 +187,20 @@ fn a_queue_that_is_looked_at_need_not_be_kicked() {
         assert_eq!(still.evil.read(flags), [1, 0], "a kick of each frame is asked for");
     }
 }
+
+#[test]
+fn how_many_frames_were_found_at_once_is_counted() {
+    let mut still = Still::new(Options::default(), Options::default().features);
+    let counted = |server: &Server| {
+        let port = server.switch().ports().next().expect("a port");
+        (port.counters.sent_frames, port.counters.bursts)
+    };
+    for (count, expected) in [(5, (5, 1)), (0, (5, 1)), (1, (6, 2))] {
+        for _ in 0..count {
+            assert!(still.evil.send(1, &frame(ALL, mac(1), 50, 1)));
+        }
+        still.server.look(Some(Duration::ZERO)).expect("it goes on");
+        still.server.turn();
+        assert_eq!(counted(&still.server), expected);
+    }
+}

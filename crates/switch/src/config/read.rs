@@ -237,6 +237,12 @@ impl Reader<'_> {
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Vec<T>, ConfigError> {
         let Some(raw) = raw else { return Ok(Vec::new()) };
+        if raw.get_ref().list().is_empty() {
+            // No list at all allows everything, which nobody means who writes an empty one.
+            let problem =
+                "an empty list would allow nothing; leave it out where anything is allowed";
+            return Err(self.wrong(raw.span(), key, problem));
+        }
         let one =
             |text: &String| parse(text).map_err(|problem| self.wrong(raw.span(), key, problem));
         raw.get_ref().list().iter().map(one).collect()

@@ -70,6 +70,9 @@ fn what_is_wrong_is_said_with_its_place() {
         ("queues = 0", "t.toml:2: port.a.queues", "must be 1 to 16"),
         ("mac = \"ff:ff:ff:ff:ff:ff\"", "t.toml:2: port.a.mac", "no guest's address"),
         ("address = [\"10.0.0.1\", \"x\"]", "t.toml:2: port.a.address", "\"x\" is no address"),
+        ("address = []", "t.toml:2: port.a.address", "allow nothing"),
+        ("mac = []", "t.toml:2: port.a.mac", "allow nothing"),
+        ("address = \"10.0.0.5/24\"", "t.toml:2: port.a.address", "or \"10.0.0.0/24\""),
         ("socket = \"a\"", "t.toml:2: port.a.socket", "absolute"),
         ("tap = \"a/b\"", "t.toml:2: port.a.tap", "interface's name"),
         ("socket = \"/a\"\ntap = \"b\"", "t.toml:3: port.a.tap", "not both"),
@@ -94,6 +97,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ("mode = \"8\"\n[port.a]", "octal"),
         ("group = \"no such group\"\n[port.a]", "there is no group"),
         ("[port.\"a/b\"]", "letters, digits"),
+        ("[port.\"a\\nb\"]", "port.a\\nb: a port's name"),
     ] {
         let said = parse(text).expect_err(text);
         assert!(said.contains(words), "{text}: {said}");

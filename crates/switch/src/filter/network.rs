@@ -1,7 +1,7 @@
 //! An address, or a network of them, as configurations write it.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An address, or a network of them: `10.0.0.5`, `10.0.0.0/24`, `2001:db8::/64`.
@@ -18,6 +18,21 @@ impl Network {
     pub fn single(&self) -> Option<IpAddr> {
         let most = if self.address.is_ipv4() { 32 } else { 128 };
         (self.bits == most).then_some(self.address)
+    }
+
+    /// Its first address: the one whose other bits are zero.
+    fn first(&self) -> IpAddr {
+        let bits = u32::from(self.bits);
+        match self.address {
+            IpAddr::V4(four) => {
+                let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+                Ipv4Addr::from_bits(four.to_bits() & mask).into()
+            }
+            IpAddr::V6(six) => {
+                let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+                Ipv6Addr::from_bits(six.to_bits() & mask).into()
+            }
+        }
     }
 
     /// Is this address in it?
@@ -50,9 +65,23 @@ impl FromStr for Network {
         };
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
+        // (A number may begin with a plus for `parse`.)
+        let digits = bits.is_none_or(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()));
         let bits = bits.map_or(Ok(most), str::parse).map_err(|_| wrong())?;
-        if bits > most {
+        if bits > most || !digits {
             return Err(wrong());
+        }
+        if let IpAddr::V6(six) = address
+            && let Some(four) = six.to_ipv4_mapped()
+        {
+            return Err(format!("\"{text}\" is in no packet: write \"{four}\""));
+        }
+        // As an interface's address is written, but it would allow all of its network.
+        let first = Self { address, bits }.first();
+        if first != address {
+            return Err(format!(
+                "\"{text}\" is more than one: write \"{address}\" or \"{first}/{bits}\""
+            ));
         }
         Ok(Self { address, bits })
     }

@@ -24,9 +24,22 @@ fn networks() {
     let network: Network = "10.1.2.0/23".parse().expect("good");
     let holds = |text: &str| network.holds(text.parse().expect("good"));
     assert!(holds("10.1.3.255") && !holds("10.1.4.0") && !holds("::a01:300"));
+    let single: Network = "fd00::1/128".parse().expect("good");
+    assert!(single.single().is_some());
     assert!("0.0.0.0/0".parse::<Network>().expect("good").holds(Ipv4Addr::BROADCAST.into()));
-    for wrong in ["10.0.0.0/33", "10.0.0/8", "::/129", "", "10.0.0.1/", "10.0.0.1/-1"] {
+    for wrong in
+        ["10.0.0.0/33", "10.0.0/8", "::/129", "", "10.0.0.1/", "10.0.0.1/-1", "10.0.0.0/+8"]
+    {
         assert!(wrong.parse::<Network>().expect_err(wrong).contains("is no address"));
+    }
+    for (wide, first) in [
+        ("10.0.0.1/31", "10.0.0.0/31"),
+        ("0.0.0.1/0", "0.0.0.0/0"),
+        ("fd00::1/64", "fd00::/64"),
+        ("::1/0", "::/0"),
+        ("::ffff:10.0.0.1", "write \"10.0.0.1\""),
+    ] {
+        assert!(wide.parse::<Network>().expect_err(wide).contains(first), "{wide}");
     }
 }
 

@@ -2,14 +2,16 @@
 
 use super::room::Taken;
 use crate::closer::Closer;
-use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags, fallocate, memfd_create};
+use rustix::fs::{fcntl_get_seals, fstat, fstatfs, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::fmt;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Mappings of one process at once: what a thousand ports may have, and those of one more whose
 /// memory is replaced. (The kernel's own limit, `vm.max_map_count`, is 65530.)
@@ -218,7 +220,13 @@ impl Drop for Whole {
     fn drop(&mut self) {
         // First out of the handler's sight: the kernel may give the addresses to another mapping
         // at once.
-        self.slot.state.store(FREE, Ordering::Release);
+        let state = self.slot.state.swap(FREE, Ordering::AcqRel);
+        if let Some(zeroes) = zeroes().filter(|_| state == CUT) {
+            // What was written there since is nobody's. (Were it left, it would be memory lost,
+            // and the next file to be cut short at these addresses would have it.)
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = fallocate(zeroes, hole, self.at.addr().get() as u64, self.len as u64);
+        }
         // SAFETY: the range is this mapping's, and nothing points into it any more: whoever does
         // holds a reference to it.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
@@ -228,9 +236,33 @@ impl Drop for Whole {
 /// From now on a file that is cut short ends nobody: done by whoever maps one, or, before that, by
 /// whoever looks after the handlers of signals.
 pub fn expect_cuts() {
-    static HANDLER: Once = Once::new();
-    HANDLER.call_once(install);
+    zeroes();
 }
+
+/// A file that is as long as addresses go, and all zeroes: in the place of a mapping that was cut
+/// short comes its part of the same addresses. Memory of no file would do, but for a host that
+/// promises no more than it has (vm.overcommit_memory=2), or a limit of the process's own data:
+/// both count how much could be written of it, and the handler would have nothing to put there.
+/// `None` where there is none: then it is memory of no file.
+fn zeroes() -> Option<&'static OwnedFd> {
+    static ZEROES: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    const LENGTH: u64 = 1 << 62;
+    let file = ZEROES.get_or_init(|| {
+        let made = memfd_create("zeroes", MemfdFlags::CLOEXEC).and_then(|file| {
+            // Where files have a limit, more than that ends the process (setrlimit(2), SIGXFSZ).
+            let limited = getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < LENGTH);
+            if limited { Err(Errno::FBIG) } else { ftruncate(&file, LENGTH).map(|()| file) }
+        });
+        let number = made.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        NUMBER.store(number, Ordering::Release);
+        install();
+        made.ok()
+    });
+    file.as_ref()
+}
+
+/// Its descriptor, for the handler; -1: there is none.
+static NUMBER: AtomicI32 = AtomicI32::new(-1);
 
 /// Has [`put_zeroes`] handle SIGBUS.
 fn install() {
@@ -255,11 +287,16 @@ extern "C" fn put_zeroes(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     if let Some(slot) = found {
         let at = slot.at.load(Ordering::Relaxed) as *mut libc::c_void;
         let len = slot.len.load(Ordering::Relaxed);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let file = NUMBER.load(Ordering::Acquire);
+        let (flags, from) = if file < 0 {
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, 0)
+        } else {
+            (libc::MAP_SHARED, at as libc::off_t)
+        };
+        let (flags, protection) = (flags | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: the range is one of our mappings', whose owner is the code that faulted in it.
         // It keeps its addresses; what was in it is somebody else's file, which loses nothing.
-        let put = unsafe { libc::mmap(at, len, protection, flags, -1, 0) };
+        let put = unsafe { libc::mmap(at, len, protection, flags, file, from) };
         if put != libc::MAP_FAILED {
             slot.state.store(CUT, Ordering::Relaxed);
             CUTS.fetch_add(1, Ordering::Relaxed);

@@ -178,11 +178,12 @@ impl Hub {
         let Some(machine) = self.machine(index) else { return };
         let all: Vec<u64> = machine.connections.values().copied().collect();
         machine.replies.clear();
+        // Before they end: each of them would be looked for in it.
+        let queue = std::mem::take(&mut machine.queue);
         for id in all {
             self.end(id, Some(index));
         }
-        let queue = self.machine(index).map(|one| std::mem::take(&mut one.queue));
-        for id in queue.unwrap_or_default() {
+        for id in queue {
             for place in 0..2 {
                 let its = self.connections.get(&id).map(|one| one.ends[place].at);
                 if its == Some(At::Machine(index)) {
