@@ -8,7 +8,7 @@ use sleep::{Slept, sleep};
 use super::Outcome;
 use crate::deadline;
 use crate::fds::{self, Entry};
-use crate::moment::Moment;
+use crate::moment::{self, Moment};
 use crate::{runtime, sets, spin};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -243,9 +243,17 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             if ring & IN != 0 || kernel & IN != 0 && readable() {
                 ready |= events & IN;
             }
-            let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.tx_in_ring();
+            let is_active = || endpoint.slot().stage() == Stage::Active;
+            let in_ring = is_active() && endpoint.tx_in_ring();
             if (if in_ring { ring } else { kernel }) & OUT != 0 && endpoint.sendable(true) {
                 ready |= events & OUT;
+            }
+            if ready != 0
+                && events & IN & !ready != 0
+                && is_active()
+                && moment::brings_bytes(endpoint)
+            {
+                ready |= events & IN;
             }
             sets::as_end(endpoint, u32::from(ready.cast_unsigned())) as i16
         }

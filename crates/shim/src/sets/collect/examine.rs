@@ -1,6 +1,7 @@
 //! What one hot registration has to report: of its ring, and of room in it.
 
 use super::{ENDS, IN, OUT};
+use crate::moment;
 use crate::sets::edges::{held, key, marks, own_ends};
 use crate::sets::registration::is_told;
 use crate::sets::room::unmask;
@@ -65,6 +66,10 @@ pub(super) fn examine(
     }
     if events == 0 {
         return Look::Nothing;
+    }
+    if unread == 0 && rx && !edges && entry.events & IN != 0 && moment::brings_bytes(endpoint) {
+        unread = entry.events & IN;
+        events |= unread;
     }
     // Told together, as the kernel does: after a shot or an edge the rest would come to nobody, or
     // as one edge more. An end that nobody meant is noticed by the looks at the kernel's set, which
