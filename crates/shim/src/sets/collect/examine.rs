@@ -41,8 +41,10 @@ pub(super) fn examine(
     }
     let edges = entry.wants(libc::EPOLLET);
     let (mut events, mut unread) = (0, 0);
-    // (A switch that was due may have been entered: what comes over TCP the kernel tells of.)
-    let filled = rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring();
+    // (A switch that was due may have been entered: what has come over TCP the kernel tells of.)
+    let filled = rx
+        && entry.events & IN != 0
+        && (endpoint.readable() && endpoint.rx_in_ring() || moment::brings_bytes(endpoint));
     let key = if filled { key(endpoint) } else { 0 };
     let untold = filled && !(edges && entry.was_told(key));
     if !goes_on(untold) || shared::is_outdated(set, entry) {
@@ -66,10 +68,6 @@ pub(super) fn examine(
     }
     if events == 0 {
         return Look::Nothing;
-    }
-    if unread == 0 && rx && !edges && entry.events & IN != 0 && moment::brings_bytes(endpoint) {
-        unread = entry.events & IN;
-        events |= unread;
     }
     // Told together, as the kernel does: after a shot or an edge the rest would come to nobody, or
     // as one edge more. An end that nobody meant is noticed by the looks at the kernel's set, which
