@@ -27,8 +27,8 @@ pub const LIMITS: [Rule; 9] = [
     },
     Rule {
         name: "order in a set of two processes",
-        why: "who cannot know what another process registered there asks the kernel as often as there is room for \
-              more, and what is level-triggered goes round",
+        why: "where something was changed since the fork, each of the two asks the kernel as often as there is room \
+              for more, and what is level-triggered goes round",
         allows: order_beside_a_child,
         parts: false,
     },
