@@ -207,7 +207,8 @@ impl Lost {
             let entry = inner.registrations.get(self.place as usize).filter(|entry| entry.outlived);
             let Some(entry) = entry else { return false };
             let shot = entry.wants(libc::EPOLLONESHOT);
-            if self.told.is_none() || shot || entry.events & IN == 0 || endpoint.ring_bytes() == 0 {
+            let in_ring = endpoint.rx_in_ring() && endpoint.ring_bytes() > 0;
+            if self.told.is_none() || shot || entry.events & IN == 0 || !in_ring {
                 return false;
             }
             let slot = endpoint.slot();
