@@ -70,6 +70,7 @@ programs! {
     clone_closes
     close_cancelled
     close_while_polling
+    closed_here_sent_past_us
     closed_is_quiet
     closed_under_a_receive
     closed_while_taken_up

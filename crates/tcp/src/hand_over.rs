@@ -1,7 +1,7 @@
 //! Back to TCP for good: because the program, its user or the other end will have it so.
 
 use crate::endpoint::Endpoint;
-use crate::layout::{GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
+use crate::layout::{GATE_HOLD, GATE_TAKEN, NO_EOF, Record, UNCOUNTED};
 use crate::ledger::{Reason, Stage, flag};
 use crate::rendezvous::{Entry, state};
 use ginnel_region::sys;
@@ -60,6 +60,17 @@ impl Endpoint<'_> {
             let _held = self.send_lock();
             hold(self, reason);
             self.restore_options();
+            // For the sake of an option it stays the shim's.
+            if reason != Reason::Option {
+                self.will_be_sent_uncounted();
+            }
+        }
+    }
+
+    /// The kernel may be given bytes past [`Endpoint::put`] from now on.
+    fn will_be_sent_uncounted(self) {
+        if self.live() {
+            self.outgoing().sends().store(UNCOUNTED, SeqCst);
         }
     }
 
@@ -103,6 +114,7 @@ impl Endpoint<'_> {
             let _held = self.send_lock();
             hold(self, reason);
             self.restore_options();
+            self.will_be_sent_uncounted();
         }
         let end = sys::monotonic_ns() + patience_ns;
         while self.slot().stage() == Stage::Active && !self.out_is_on_tcp() {

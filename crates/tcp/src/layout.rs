@@ -29,7 +29,7 @@
 //! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu, four stamps | writer |
 //! | 0x040 | writer's records: `up` {epoch, tcp, ring}, `down` {epoch, tcp, ring}, `eof` (`u64::MAX`: none) | writer |
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
-//! | 0x0c0 | `want_space`; 0x0c8 `wish`, 0x0d0 `mute`, 0x0d8 `sent` | writer arms, reader claims; writer |
+//! | 0x0c0 | `want_space`; 0x0c8 `wish`, 0x0d0 `mute`, 0x0d8 `sent`, 0x0e0 `sends` | writer arms, reader claims; writer |
 //! | 0x100 | reader's line: `head`, cpu | reader |
 //! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received`, `ordered` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
@@ -51,6 +51,8 @@ pub const GATE_HOLD: u64 = 2;
 pub const GATE_CUT: u64 = 4;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
+/// In [`Direction::sends`]: others may send who count nothing.
+pub const UNCOUNTED: u64 = u64::MAX;
 /// In [`Channel::released`], of side 0, the next bit of side 1: it resets the connection …
 const RESET: u64 = 0x100;
 /// … or ended its stream.
@@ -297,6 +299,9 @@ impl<'a> Direction<'a> {
         mute = 0x0d0;
         /// TCP offset up to which the writer has given bytes to its kernel.
         sent = 0x0d8;
+        /// TCP offset up to which its kernel may have bytes: said before each call that gives it
+        /// some, and after one that gave it fewer; or [`UNCOUNTED`].
+        sends = 0x0e0;
         /// Ring offset up to which the reader has consumed.
         head = 0x100;
         /// Processor on which the reader last consumed.

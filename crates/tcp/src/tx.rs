@@ -11,12 +11,12 @@ mod wake;
 use crate::endpoint::Endpoint;
 use crate::hand_over;
 use crate::kernel;
-use crate::layout::Direction;
+use crate::layout::{Direction, UNCOUNTED};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use ginnel_region::{Corrupt, sys};
 use ginnel_ring::park::Want;
 use libc::{c_int, iovec};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// How a non-blocking send ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,6 +207,28 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// Runs `call`, which gives the kernel up to `n` bytes, and counts what it took. Said before:
+    /// who hears of them by the kernel, and has no number to ask it by, may look before they are
+    /// counted.
+    fn counted(self, n: usize, call: impl FnOnce() -> sys::Result<usize>) -> sys::Result<usize> {
+        let says = |n: usize| {
+            let sends = self.slot().tx.sent.load(Relaxed).wrapping_add(n as u64);
+            self.outgoing().sends().store(sends, SeqCst);
+        };
+        let counts = self.live() && self.outgoing().sends().load(Relaxed) != UNCOUNTED;
+        if counts {
+            says(n);
+        }
+        let took = call();
+        if let Ok(took) = took {
+            self.count_sent(took as u64);
+        }
+        if counts && took != Ok(n) {
+            says(0);
+        }
+        took
+    }
+
     /// The kernel told this end of an error, once, in a call that is not the program's: the next
     /// receive, or a send that fails, is to know. (EPIPE is no news of the connection.)
     fn told(self, errno: c_int) {
@@ -237,7 +259,7 @@ impl<'a> Endpoint<'a> {
         if first {
             self.slot().set(flag::SPOKE_LATE, true);
         }
-        let sent = self.says_by_tcp(call);
+        let sent = self.says_by_tcp(|| self.counted(total, call));
         if refused && sent.is_err() {
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
             if first {
@@ -246,7 +268,6 @@ impl<'a> Endpoint<'a> {
         }
         match sent {
             Ok(n) => {
-                self.count_sent(n as u64);
                 Slot::count(&self.slot().out_tcp, n as u64);
                 if n < total {
                     // Who was given less may wait for the kernel to tell of room, and not ask

@@ -184,6 +184,20 @@ impl Asked<'_> {
         self.before().any(leaves)
     }
 
+    /// Was `slot` ever a connection, or a copy of one?
+    pub(super) fn is_connection(&self, slot: u64) -> bool {
+        let made = |step: &str, slot: u64| {
+            let names = |word: Option<&str>| word.and_then(|word| word.parse().ok()) == Some(slot);
+            let mut words = step.split(' ').skip_while(|word| matches!(*word, "B" | "T" | "U"));
+            match words.next() {
+                Some("tcp") => names(words.next()) || names(words.next()),
+                Some("connect" | "accept") => names(words.next()),
+                _ => false,
+            }
+        };
+        copies(self, slot).into_iter().any(|slot| self.before().any(|step| made(step, slot)))
+    }
+
     /// The slot of the other end of the connection that was made with `slot`.
     pub(super) fn other_end(&self, slot: u64) -> Option<u64> {
         let of_tcp = |step: &str| -> Option<[u64; 2]> {

@@ -8,7 +8,7 @@ use sleep::{Slept, sleep};
 use super::Outcome;
 use crate::deadline;
 use crate::fds::{self, Entry};
-use crate::moment::Moment;
+use crate::moment::{self, Moment};
 use crate::{runtime, sets, spin};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -240,10 +240,12 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             // A set that has it may sleep, and would not be woken by what comes next.
             let in_set = || sets::registered(endpoint.index());
             let readable = || if in_set() { endpoint.tidy() } else { endpoint.tidy_before_sleep() };
-            if ring & IN != 0 || kernel & IN != 0 && readable() {
+            let is_active = || endpoint.slot().stage() == Stage::Active;
+            let comes = || events & IN != 0 && is_active() && moment::brings_bytes(endpoint);
+            if ring & IN != 0 || kernel & IN != 0 && readable() || comes() {
                 ready |= events & IN;
             }
-            let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.tx_in_ring();
+            let in_ring = is_active() && endpoint.tx_in_ring();
             if (if in_ring { ring } else { kernel }) & OUT != 0 && endpoint.sendable(true) {
                 ready |= events & OUT;
             }

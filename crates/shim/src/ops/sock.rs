@@ -1,6 +1,7 @@
 //! The life of a connection: connect, accept, shutdown, options.
 use super::Outcome;
 use crate::fds::{self, Entry, Young};
+use crate::moment::Moment;
 use crate::options::{self, inherited_listener, option, waits_for_more};
 use crate::{adopt, next, runtime, sets};
 use core::sync::atomic::Ordering;
@@ -92,6 +93,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
         _ => false,
     };
     if ended && !inside {
+        wait_for_switch(endpoint);
         endpoint.ends_both_ways();
     }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
@@ -116,6 +118,15 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
         crate::sets::edge_comes(endpoint, edge);
     }
     if done < 0 { Outcome::Failed(errno) } else { Outcome::Done(done) }
+}
+
+/// Before an end receives no more, and its kernel answers what comes with a reset: bytes that are on
+/// their way from a ring to TCP had come before.
+fn wait_for_switch(endpoint: Endpoint<'static>) {
+    let mut switch = Moment::default();
+    while endpoint.is_between_carriers() && switch.passes(endpoint) {
+        let _ = endpoint.tidy();
+    }
 }
 
 /// Does it matter here that the option is set? Most that programs set do not.

@@ -383,7 +383,7 @@ fn ready(
         }
         _ if room => {}
         // Who waits for room in a ring may have it by now.
-        Some(false) if !entry.masked => {
+        Some(false) if !entry.masked && !endpoint.is_switching() => {
             entry.turn.clean = end_of_read(endpoint);
             return Ready::Nothing;
         }

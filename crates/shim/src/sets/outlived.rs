@@ -11,7 +11,7 @@ use super::collect::{ENDS, IN, OUT};
 use super::edges::{BYTES, key, marks};
 use super::registration::is_told;
 use super::told::Purpose;
-use super::{Inner, Registration, Set, kernel_control, shared, shrinks};
+use super::{Inner, Registration, Set, kernel_control, owed, shared, shrinks};
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
@@ -100,7 +100,8 @@ pub(super) fn recall(set: &Set) {
         inner.outlived.iter_mut().for_each(|lost| lost.recalled = true);
         new
     });
-    let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(Lost::recall).collect();
+    let is_recalled = |lost: &Lost| lost.recall().filter(|endpoint| !lost.owes(set, *endpoint));
+    let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(is_recalled).collect();
     for _ in 0..if recalled.is_empty() { 0 } else { PATIENCE } {
         sys::sleep_ms(1);
         // Each piece is an edge of the kernel's, as the wake-up before it is: the program is told
@@ -196,6 +197,30 @@ impl Lost {
         let slot = endpoint.slot();
         (slot.cookie.load(Ordering::Relaxed) == self.cookie && slot.stage() == Stage::Active)
             .then_some(endpoint)
+    }
+
+    /// Where edges are told: notes bytes of the ring that were not told of, to be told now. The
+    /// kernel has them once the other end has sent them again, and they are known then. False: they
+    /// are the kernel's to tell.
+    fn owes(&self, set: &Set, endpoint: Endpoint<'_>) -> bool {
+        set.with(|inner| {
+            let entry = inner.registrations.get(self.place as usize).filter(|entry| entry.outlived);
+            let Some(entry) = entry else { return false };
+            let shot = entry.wants(libc::EPOLLONESHOT);
+            let in_ring = endpoint.rx_in_ring() && endpoint.ring_bytes() > 0;
+            if self.told.is_none() || shot || entry.events & IN == 0 || !in_ring {
+                return false;
+            }
+            let slot = endpoint.slot();
+            let full = if endpoint.tx_in_ring() {
+                !endpoint.writable()
+            } else {
+                slot.has(flag::KERNEL_FULL)
+            };
+            let events = entry.events & (IN | if full { 0 } else { OUT });
+            owed::note(set, inner, self.place, events);
+            true
+        })
     }
 
     /// Has the kernel told of it. Returns it if bytes may yet come over TCP.

@@ -7,7 +7,7 @@ use super::collect::{beside_kernel, collect, pass_beside};
 use super::hot::{arm_hot, make_waiter, rang};
 use super::look::look;
 use super::room::waiting_for_room;
-use super::told::{NONE_BEFORE, rest, translate, usual};
+use super::told::{Before, NONE_BEFORE, rest, translate, usual};
 use super::{Inner, Set, arrange, doors, fifo_tag, inside, late, set_at, shared, stir};
 use crate::deadline::{self, Deadline};
 use crate::outcome::Outcome;
@@ -129,10 +129,19 @@ pub(super) fn hand_on(
     shared::look(set, epfd);
     let number = set.inner.with(pass_beside);
     let n = rest(set, epfd, room, (0, number), told, got);
+    let n = fill(set, epfd, room, (n, number), got);
     in_their_order(set, room, n);
     let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
     set.lively.store(n > 0, Ordering::Relaxed);
     n
+}
+
+/// What is for nobody may have taken places of what is to be told, among the `got` events that the
+/// kernel had: it is asked again, as in a look. Returns how many there are in all.
+fn fill(set: &Set, epfd: c_int, room: &mut [epoll_event], told: Before, got: usize) -> usize {
+    let (n, _) = told;
+    let may_have_more = got == room.len() && 0 < n && n < got;
+    if may_have_more { look(set, epfd, room, told).unwrap_or(n) } else { n }
 }
 
 /// Brings what the kernel told of connections in rings, among `n` events, into their order.
@@ -264,7 +273,8 @@ unsafe fn sleep(
         n => {
             shared::look(set, epfd);
             let number = set.inner.with(pass_beside);
-            let n = translate(set, epfd, room, (0, number), n);
+            let told = translate(set, epfd, room, (0, number), n);
+            let n = fill(set, epfd, room, (told, number), n);
             in_their_order(set, room, n);
             let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             set.lively.store(n > 0, Ordering::Relaxed);

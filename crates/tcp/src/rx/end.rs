@@ -105,15 +105,15 @@ impl<'a> Endpoint<'a> {
         })
     }
 
-    /// On TCP again, as memory tells: has the writer sent nothing by it but what lay in the ring
-    /// before `tail`? (Its lower 52 bits.)
+    /// On TCP again, as memory tells: has nothing come by it but what lay in the ring before `tail`?
+    /// (Its lower 52 bits.) Not where the writer is about to send more, which may have come.
     #[must_use]
     pub fn was_all_in_ring(self, tail: u64) -> bool {
         let direction = self.incoming();
         let epoch = direction.epoch().load(Acquire);
         let again = |record: Record| {
             let again = tail.wrapping_sub(record.ring) << 12 >> 12;
-            again <= 1 << 30 && direction.sent().load(Acquire).wrapping_sub(record.tcp) <= again
+            again <= 1 << 30 && direction.sends().load(Acquire).wrapping_sub(record.tcp) <= again
         };
         epoch & 1 == 0
             && direction.switch(epoch).checked(|record| record.epoch == epoch).is_ok_and(again)

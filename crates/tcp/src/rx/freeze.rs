@@ -7,6 +7,7 @@ use crate::kernel;
 use crate::ledger::{Slot, Stage, flag};
 use ginnel_node::waiter;
 use ginnel_region::{Corrupt, Untrusted};
+use ginnel_ring::park::Want;
 use ginnel_ring::span;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -51,6 +52,8 @@ impl<'a> Endpoint<'a> {
         if self.slot().stage() != Stage::Active
             || phase & 1 == 0
             || rx.frozen.load(Relaxed) != 0
+            // What would be sent again its kernel answers with a reset: it is read in the ring.
+            || direction.want_data().load(Relaxed) == Want::Closed.word()
             || direction.epoch().load(Acquire) != phase
         {
             return false;

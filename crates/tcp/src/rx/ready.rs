@@ -289,4 +289,11 @@ impl<'a> Endpoint<'a> {
             self.resent_bytes_are_due()
         }
     }
+
+    /// Has none of the bytes of [`Self::is_switching`] come yet? They are to be told of as long as
+    /// the kernel says nothing of them. A receive waits for them.
+    #[must_use]
+    pub fn is_between_carriers(self) -> bool {
+        self.is_switching() && (self.rx_in_ring() || kernel::readable(self.fd()) == 0)
+    }
 }

@@ -252,11 +252,10 @@ impl<'a> Endpoint<'a> {
             let (at, len) = span.piece(from, to.wrapping_sub(from).min(end.wrapping_sub(from)));
             let piece = [iovec { iov_base: at.cast(), iov_len: len }];
             // SAFETY: the piece lies in the ring.
-            match unsafe { kernel::send(self.fd(), &piece, 0) } {
+            match self.counted(len, || unsafe { kernel::send(self.fd(), &piece, 0) }) {
                 Ok(n) => {
                     tx.resend_from.store(from.wrapping_add(n as u64), Relaxed);
                     left = left.saturating_sub(n as u64);
-                    self.count_sent(n as u64);
                     Slot::count(&slot.out_tcp, n as u64);
                 }
                 Err(libc::EAGAIN) => return Ok(false),

@@ -30,9 +30,8 @@ impl<'a> Endpoint<'a> {
         // Each wish owes one. Of a number that cannot be, the rest waits for the next call: nobody
         // is kept in here.
         for _ in 0..owed.min(MOST_TOKENS) {
-            match kernel::token(self.fd()) {
-                Ok(()) => {
-                    self.count_sent(1);
+            match self.counted(1, || kernel::token(self.fd()).map(|()| 1)) {
+                Ok(_) => {
                     Slot::count(&slot.tokens, 1);
                     owed -= 1;
                     slot.tx.owed.store(owed, Relaxed);

@@ -1,6 +1,7 @@
 //! What one hot registration has to report: of its ring, and of room in it.
 
 use super::{ENDS, IN, OUT};
+use crate::moment;
 use crate::sets::edges::{held, key, marks, own_ends};
 use crate::sets::registration::is_told;
 use crate::sets::room::unmask;
@@ -40,8 +41,10 @@ pub(super) fn examine(
     }
     let edges = entry.wants(libc::EPOLLET);
     let (mut events, mut unread) = (0, 0);
-    // (A switch that was due may have been entered: what comes over TCP the kernel tells of.)
-    let filled = rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring();
+    // (A switch that was due may have been entered: what has come over TCP the kernel tells of.)
+    let filled = rx
+        && entry.events & IN != 0
+        && (endpoint.readable() && endpoint.rx_in_ring() || moment::brings_bytes(endpoint));
     let key = if filled { key(endpoint) } else { 0 };
     let untold = filled && !(edges && entry.was_told(key));
     if !goes_on(untold) || shared::is_outdated(set, entry) {

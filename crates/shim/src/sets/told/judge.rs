@@ -2,6 +2,7 @@
 
 use super::Purpose;
 use crate::fds::{self, Entry};
+use crate::moment;
 use crate::runtime;
 use crate::sets::collect::{ENDS, IN, OUT};
 use crate::sets::edges::{as_end, edge, key, urgent};
@@ -168,12 +169,7 @@ fn with_bytes(
     if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
         entry.is_ready_since(endpoint, ticks(), entry.reported.0 == pass);
         entry.tell(key(endpoint));
-    } else if events != 0
-        && entry.events & IN != 0
-        && endpoint.rx_in_ring()
-        && endpoint.readable()
-        && endpoint.rx_in_ring()
-    {
+    } else if events != 0 && entry.events & IN & !events != 0 && has_bytes(endpoint) {
         // All that is ready comes in one event: after a shot, the rest would come to nobody.
         let key = key(endpoint);
         if !entry.wants(libc::EPOLLET) || !entry.was_told(key) {
@@ -182,6 +178,12 @@ fn with_bytes(
         entry.tell(key);
     }
     events
+}
+
+/// Does a ring carry, and hold bytes, or are such on their way to TCP?
+fn has_bytes(endpoint: Endpoint<'static>) -> bool {
+    let in_ring = || endpoint.rx_in_ring() && endpoint.readable() && endpoint.rx_in_ring();
+    in_ring() || moment::brings_bytes(endpoint)
 }
 
 /// What a report has come to.
