@@ -122,15 +122,35 @@ fn edge_of_fin(asked: &Asked, plain: &str, carried: &str) -> bool {
             _ => {}
         }
     }
-    let is_shut = |event: &&str| {
-        let data = event.strip_prefix("IN/");
+    let is_shut = |data: &str| {
         let edge = |asked: &str| asked.split('|').any(|event| event == "ET");
-        data.is_some_and(|data| {
-            let mut given = asked.sets().into_iter().flat_map(|set| asked.given(set, data));
-            given.any(|(slot, events)| edge(events) && shut.contains(&slot))
-        })
+        let mut given = asked.sets().into_iter().flat_map(|set| asked.given(set, data));
+        given.any(|(slot, events)| edge(events) && shut.contains(&slot))
     };
-    asked.waits() && more_of(carried, plain, is_shut)
+    let told = |answer| events(answer).into_iter().filter(|event| bits(event).any(is_in)).count();
+    asked.waits()
+        && told(carried) < told(plain)
+        && without_in(plain, is_shut) == without_in(carried, is_shut)
+}
+
+fn bits(event: &str) -> impl Iterator<Item = &str> {
+    event.split('/').next().unwrap_or_default().split('|')
+}
+
+fn is_in(bit: &str) -> bool {
+    bit == "IN"
+}
+
+/// What an answer tells but for bytes in events whose data is of these.
+fn without_in(answer: &str, of: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut rest = Vec::new();
+    for event in events(answer) {
+        let data = event.split_once('/').map_or("", |(_, data)| data);
+        let kept: Vec<&str> = bits(event).filter(|bit| !is_in(bit) || !of(data)).collect();
+        rest.extend((!kept.is_empty()).then(|| format!("{}/{data}", kept.join("|"))));
+    }
+    rest.sort_unstable();
+    rest
 }
 
 fn reports_of_closed(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -152,18 +172,9 @@ fn reports_of_closed(asked: &Asked, plain: &str, carried: &str) -> bool {
             |set| asked.registrations(set).any(|(slot, asked)| level(asked) && closed(slot));
         all.any(|(slot, events)| level(events) && closed(slot)) || asked.sets_of(data).any(inside)
     };
-    let without = |answer: &str| {
-        let mut rest = Vec::new();
-        for event in events(answer) {
-            let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-            let kept: Vec<&str> =
-                bits.split('|').filter(|bit| *bit != "IN" || !is_closed(data)).collect();
-            rest.extend((!kept.is_empty()).then(|| format!("{}/{data}", kept.join("|"))));
-        }
-        rest.sort_unstable();
-        rest
-    };
-    asked.waits() && sorted(plain) != sorted(carried) && without(plain) == without(carried)
+    asked.waits()
+        && sorted(plain) != sorted(carried)
+        && without_in(plain, is_closed) == without_in(carried, is_closed)
 }
 
 fn urgent_at_the_end(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -234,16 +245,20 @@ mod tests {
 
     #[test]
     fn an_acknowledged_fin_may_be_no_edge() {
-        let rule = |shut: &str, how: &str| {
+        let told = |shut: &str, how: &str, plain, carried| {
             let script = format!(
                 "tcp 5 6 both\nepoll 9\nadd 9 5 IN|{how} 105\nwrite 6 1\n{shut}\nwait 9 8 0"
             );
-            limit(&script, "wait 1: IN/105", "wait 0:")
+            limit(&script, plain, carried)
         };
+        let rule = |shut: &str, how: &str| told(shut, how, "wait 1: IN/105", "wait 0:");
         let beside = "go T wait 9 16 150\nshut 5 WR\ncollect";
         assert_eq!(rule(beside, "ET"), Some("edge of an acknowledged FIN"));
         assert_eq!(rule(beside, "RDHUP"), None);
         assert_eq!(rule("shut 5 WR", "ET"), None);
+        let (both, room) = ("wait 1: IN|OUT/105", "wait 1: OUT/105");
+        assert_eq!(told(beside, "OUT|ET", both, room), Some("edge of an acknowledged FIN"));
+        assert_eq!(told(beside, "OUT|ET", room, both), None);
     }
 
     #[test]
