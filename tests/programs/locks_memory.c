@@ -1,4 +1,6 @@
 // mlockall locks what is the program's, no more: it succeeds within a limit that holds the program, and takes no gigabyte where there is none.
+#include <sys/syscall.h>
+
 #include "check.h"
 
 enum { LIMIT = 8 << 20, BLOCK = 256 << 10 };
@@ -16,10 +18,13 @@ static long field(const char *name) {
 
 static void asks(int fd) { warm_up(fd, true); }
 
+// As languages do that make their system calls themselves.
+static bool by_number;
+
 static void lock(int flags) {
     char *block = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(block != MAP_FAILED);
-    IS(mlockall(flags), 0);
+    IS(by_number ? syscall(SYS_mlockall, flags) : mlockall(flags), 0);
     CHECK(field("VmLck:") >= BLOCK / 1024);
     CHECK(field("VmLck:") < LIMIT / 1024);
     unsigned char resident[BLOCK / 4096];
@@ -46,6 +51,10 @@ int main(void) {
     FAILS(mlockall(0), EINVAL);
     FAILS(mlockall(1 << 20), EINVAL);
     lock(MCL_CURRENT);
+    by_number = true;
+    lock(MCL_CURRENT);
+    lock(MCL_CURRENT | MCL_FUTURE);
+    by_number = false;
     lock(MCL_CURRENT | MCL_FUTURE);
     lock(MCL_CURRENT | MCL_ONFAULT);
     // Not accessible yet, as the C library's reserves.

@@ -17,6 +17,12 @@ pub const PIE: Kind = ("pie", &["-buildmode=pie"], false);
 pub const STATIC: Kind = ("static", &[], false);
 /// Likewise, without symbols.
 pub const STRIPPED: Kind = ("stripped", &["-ldflags=-s -w", "-trimpath"], false);
+/// Without a build id, by which Go's programs are mostly told from others.
+pub const NAMELESS: [Kind; 3] = [
+    ("nameless-cgo", &["-ldflags=-buildid="], true),
+    ("nameless-pie", &["-ldflags=-buildid=", "-buildmode=pie"], false),
+    ("nameless", &["-ldflags=-buildid="], false),
+];
 /// With a C library of its own.
 pub const STATIC_CGO: Kind =
     ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
@@ -125,6 +131,8 @@ pub fn random(kind: Kind, release: Option<&str>) -> Option<PathBuf> {
             "random/hands.go",
             "random/loops.go",
             "random/web.go",
+            "random/starts.go",
+            "random/apart.go",
         ],
     )
 }

@@ -183,9 +183,17 @@ fn bytes_that_are_spoilt_in_a_ring_are_found() {
 #[ignore = "test-all: the test of a test"]
 fn planted_faults_are_found() {
     let Some(program) = random(STATIC, None) else { return };
-    let words = ["11", "stream", "endings", "stalls", "chain", "listeners"];
-    let plain = plainly(&program, &words);
-    for fault in ["byte", "error", "early", "leak"] {
+    let usual: &[&str] = &["11", "stream", "endings", "stalls", "chain", "listeners"];
+    let starts: &[&str] = &["11", "starts", "becomes", "secret", "paths", "stream"];
+    for (fault, words) in [
+        ("byte", usual),
+        ("error", usual),
+        ("early", usual),
+        ("leak", usual),
+        ("leak", starts),
+        ("parts", starts),
+    ] {
+        let plain = plainly(&program, words);
         let stand = stand();
         let ours = stand.run(
             stand

@@ -141,6 +141,7 @@ programs! {
     other_user
     out_of_band
     outlives_its_number
+    own_table
     partial_progress
     pass_to_unshimmed
     passed_before_use

@@ -70,6 +70,8 @@ pub(super) fn look(
         }
     }
     let mut name: Name = [0; 256];
+    // A linker's flag leaves the note out (`-buildid=`).
+    let go = go || has_go_section(file);
     let linker = match interpreter {
         Some((offset, len)) => Some(interpreter_name(file, offset, len, &mut name)),
         None => linker,
@@ -90,6 +92,27 @@ fn interpreter_name<'a>(file: &mut File, offset: u64, len: u64, room: &'a mut Na
         room.copy_from_slice(name);
     }
     CStr::from_bytes_until_nul(room).unwrap_or_default()
+}
+
+/// Is there the section in which Go's linker says what a program was built of?
+pub(super) fn has_go_section(file: &mut File) -> bool {
+    const NAME: &[u8] = b".go.buildinfo\0";
+    const SIZE: u64 = 64;
+    /// Of a table that is longer no more is read.
+    const MOST: u64 = 1024;
+    let (Some(table), Some(SIZE), Some(count), Some(of_names)) =
+        (file.number(40, 8), file.number(58, 2), file.number(60, 2), file.number(62, 2))
+    else {
+        return false;
+    };
+    let place = |index: u64| table.saturating_add(index * SIZE);
+    let Some(names) = file.number(place(of_names).saturating_add(24), 8) else { return false };
+    // The names lie elsewhere: each of the two has its own part of the file at hand.
+    let mut strings = File::new(file.fd);
+    (0..count.min(MOST)).any(|index| {
+        file.number(place(index), 4)
+            .is_some_and(|name| strings.holds(names.saturating_add(name), NAME))
+    })
 }
 
 /// Do the `len` bytes of notes at `offset` hold Go's build id (name "Go", type 4)?

@@ -156,8 +156,9 @@ pub fn can_load(loader: &CStr, program: &CStr) -> bool {
             result => result.is_ok(),
         }
     };
-    let stays =
-        ![&b"/proc/"[..], b"/dev/"].iter().any(|place| program.to_bytes().starts_with(place));
+    let stays = ![&b"/proc/"[..], b"/dev/fd/", b"/dev/std"]
+        .iter()
+        .any(|place| program.to_bytes().starts_with(place));
     cfg!(target_arch = "x86_64")
         && stays
         && [loader, LINKER, program].into_iter().all(may_be_executed)
@@ -272,6 +273,12 @@ pub fn look(path: &CStr, library: Option<&CStr>) -> Option<Finding> {
 #[must_use]
 pub fn look_at(fd: i32, library: Option<&CStr>) -> Option<Finding> {
     follow(inspect(&mut File::new(fd), None, library), library)
+}
+
+/// Does the open file of a program say, beside its notes, that Go's linker made it?
+#[must_use]
+pub fn has_go_section(fd: i32) -> bool {
+    elf::has_go_section(&mut File::new(fd))
 }
 
 #[expect(clippy::large_enum_variant, reason = "on the stack, and nothing may be allocated")]

@@ -241,6 +241,6 @@ fn keep_plain(fd: c_int) {
 }
 
 /// Has the process but this thread? False where that cannot be told (no `/proc`).
-fn is_single_threaded() -> bool {
+pub fn is_single_threaded() -> bool {
     leader::threads() == Some(1)
 }

@@ -87,8 +87,11 @@ pub fn write() {
 /// Writes what was added so far, for a process of this name.
 pub fn write_as(program: &str) {
     let Some(path) = PATH.get().and_then(Option::as_ref) else { return };
-    let mut line =
-        format!("{{\"pid\":{},\"program\":\"{}\"", sys::pid(), program.replace(['"', '\\'], "?"));
+    let mut line = format!(
+        "{{\"pid\":{},\"program\":\"{}\"",
+        sys::pid(),
+        program.replace(|letter: char| letter.is_control() || matches!(letter, '"' | '\\'), "?")
+    );
     for (name, total) in NAMES.iter().zip(&TOTALS) {
         let _ = write!(line, ",\"{name}\":{}", total.swap(0, Relaxed));
     }

@@ -55,6 +55,7 @@ func main() {
 		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
 		"namespaces": namespaces, "trace": traces, "forward": forward, "talk": talk, "host": host,
 		"visit": visit, "share": shares, "files": files, "descend": descend,
+		"lock": lock,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -636,6 +637,22 @@ func profile([]string) {
 	check(out.Len() > 200, "the profile is empty", out.Len())
 }
 
+// lock: all memory is locked, as who has secrets does it: that takes no more than the program has. Needs root.
+func lock([]string) {
+	listener := listen()
+	go answer(listener)
+	crowd(listener.Addr().String(), 4, 300)
+	must(syscall.Mlockall(syscall.MCL_CURRENT | syscall.MCL_FUTURE))
+	status, err := os.ReadFile("/proc/self/status")
+	must(err)
+	shared := -1
+	for _, line := range strings.Split(string(status), "\n") {
+		fmt.Sscanf(line, "RssShmem: %d kB", &shared)
+	}
+	check(shared >= 0 && shared < 100<<10, "shared memory, KiB", shared)
+	crowd(listener.Addr().String(), 4, 300)
+}
+
 // user: gives up root in every thread, beside traffic.
 func user([]string) {
 	listener := listen()
@@ -687,7 +704,7 @@ func inherit(words []string) {
 	check(strings.Contains(string(out), "OK"), "the child said", string(out))
 }
 
-// replace: becomes itself, with a connection that was used.
+// replace: becomes itself, or another that is named, with a connection that was used. Address, program.
 func replace(words []string) {
 	connection, err := net.Dial("tcp", words[0])
 	must(err)
@@ -707,7 +724,11 @@ func replace(words []string) {
 			_, _, failed := syscall.Syscall(syscall.SYS_FCNTL, descriptor, syscall.F_SETFD, 0)
 			check(failed == 0, "F_SETFD", failed)
 		}
-		must(syscall.Exec(os.Args[0], []string{os.Args[0], "inherited"}, os.Environ()))
+		next := os.Args[0]
+		if len(words) > 1 {
+			next = words[1]
+		}
+		must(syscall.Exec(next, []string{next, "inherited"}, os.Environ()))
 	})
 }
 

@@ -117,7 +117,6 @@ fn what_has_capabilities_is_left_alone() {
     if !is_root() {
         return skip("file capabilities of programs in Go", "only root can give them");
     }
-    // (What lies in /dev/shm, as stands do, is not loaded.)
     let place = tempfile::tempdir().expect("a folder");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
     let copy = |from: &Path| {

@@ -24,7 +24,7 @@ pub const NEW_THREAD: c_long = KERNELS as c_long + 2;
 pub static OURS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 
 /// The calls of which the library has to know: those that [`hooks::by_number`] tells apart.
-const KNOWN: [c_long; 76] = [
+const KNOWN: [c_long; 80] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_write,
@@ -82,6 +82,10 @@ const KNOWN: [c_long; 76] = [
     libc::SYS_landlock_restrict_self,
     libc::SYS_seccomp,
     libc::SYS_prctl,
+    libc::SYS_mlockall,
+    libc::SYS_getrlimit,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
     libc::SYS_exit_group,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,

@@ -51,19 +51,22 @@ use patch::Jump;
 
 /// By the constructor: looks at the program, and reaches it if it is Go's.
 pub fn start() {
-    let Some(image) = Image::of_process().filter(Image::has_go_note) else { return };
+    let Some(image) = Image::of_process() else { return };
     if runtime::attachment().is_none() {
         return;
     }
+    let named = image.has_go_note();
     // SAFETY: takes a number only.
     let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
     let reached = match sys::openat(libc::AT_FDCWD, c"/proc/self/exe", libc::O_RDONLY, 0) {
         Ok(fd) => {
-            let reached = take_over(&image, fd, entry);
+            let is_go = named || ginnel_preload::has_go_section(fd);
+            let reached = if is_go { take_over(&image, fd, entry) } else { Ok(()) };
             sys::close(fd);
             reached
         }
-        Err(_) => Err("its file cannot be read"),
+        Err(_) if named => Err("its file cannot be read"),
+        Err(_) => Ok(()),
     };
     if let Err(why) = reached {
         leave_alone(why);

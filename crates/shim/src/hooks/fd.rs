@@ -28,13 +28,15 @@ fn close_known(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
-    // With CLOSE_RANGE_UNSHARE the thread leaves the table that the shim knows: whatever follows is
-    // between it and the kernel.
-    let outcome = if first > last || flags & !CLOEXEC != 0 || bypass_process() {
-        Outcome::Libc
-    } else {
-        ops::fd::close_range(first, last, flags & CLOEXEC != 0)
-    };
+    const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
+    // With that the thread leaves the table that other threads have, if there are any.
+    let parts = |flags| flags & UNSHARE != 0 && !super::identity::parting_tables();
+    let outcome =
+        if first > last || flags & !(CLOEXEC | UNSHARE) != 0 || bypass_process() || parts(flags) {
+            Outcome::Libc
+        } else {
+            ops::fd::close_range(first, last, flags & CLOEXEC != 0)
+        };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::close_range(first, last, flags) })
 }

@@ -3,7 +3,7 @@
 //!
 //! glibc's functions change all threads but where the kernel knows only the calling one's rights
 //! (`capset`, `prctl`), and each is called by the program, not by another of them.
-use super::bypass_process;
+use super::{bypass_process, keeping_errno};
 use crate::alone::alone;
 use crate::identity::{self, Reach};
 use crate::{next, runtime, service};
@@ -37,6 +37,20 @@ pub(super) fn of_thread<T>(call: impl FnOnce() -> T) -> T {
     }
     let _blocked = sys::block_signals();
     alone(call)
+}
+
+/// Before the calling thread gets a table of descriptors of its own. Where the program has other
+/// threads, a number means two files from then on: all goes back to TCP, and stays there. True: it
+/// has none, and nothing changes.
+pub(super) fn parting_tables() -> bool {
+    let mut alone = true;
+    keeping_errno(|| {
+        alone = runtime::attachment().is_none() || of_thread(identity::is_single_threaded);
+        if !alone {
+            crate::ops::process::confined();
+        }
+    });
+    alone
 }
 
 /// Does `prctl(option, second, …)` change rights that the calling thread has by itself?

@@ -137,6 +137,9 @@ pub(super) unsafe extern "C" fn clone(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    if flags & libc::CLONE_FILES != 0 && !bypass_process() {
+        identity::parting_tables();
+    }
     // SAFETY: takes a number only.
     identity::changing_thread(Reach::Thread, || unsafe { next::unshare(flags) })
 }

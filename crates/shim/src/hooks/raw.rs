@@ -2,7 +2,7 @@
 //! same way (-1 and `errno`).
 use super::clock::{now, remaining};
 use super::process::forking;
-use super::{bypass, fd, identity, io, make, message, ready, sock, uring};
+use super::{bypass, fd, identity, io, limits, make, message, ready, sock, uring};
 use crate::identity::Reach;
 use crate::{next, own};
 use core::ptr;
@@ -246,6 +246,12 @@ pub(crate) unsafe extern "C" fn syscall(
                 crate::ops::process::confined();
                 next::syscall(number, a, b, c, d, e, f)
             }
+            libc::SYS_mlockall => limits::mlockall(int(a)).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_getrlimit => limits::getrlimit(int(a), pointer(b)).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_setrlimit => limits::setrlimit(int(a), pointer(b)).into(),
+            libc::SYS_prlimit64 => limits::prlimit64(int(a), int(b), pointer(c), pointer(d)).into(),
             libc::SYS_exit_group => {
                 super::process::ending();
                 next::syscall(number, a, b, c, d, e, f)

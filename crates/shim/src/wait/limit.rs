@@ -5,6 +5,7 @@ use crate::fds::{self, Entry};
 use crate::outcome::Outcome;
 use crate::{next, runtime};
 use core::sync::atomic::{Ordering, fence};
+use ginnel_node::Standing;
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::kernel;
@@ -81,12 +82,15 @@ impl Limit {
     pub fn ended(&self, endpoint: Endpoint<'_>, done: usize) -> Outcome {
         let is_present = runtime::attachment()
             .is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
+        let is_leaving = endpoint.attachment.node.standing() != Standing::Here;
         let of_slot = |entry| matches!(entry, Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == endpoint.index());
         if done > 0 {
             Outcome::Done(done as isize)
-        } else if !is_present && kernel::cookie(endpoint.fd()) == Ok(self.cookie) {
-            // The process has given up what it had of it, and become somebody else: it is the
-            // kernel's alone ([`crate::identity`]).
+        } else if (!is_present || is_leaving && !of_slot(fds::get(endpoint.fd())))
+            && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+        {
+            // The process has given up what it had of it, or is about to, and becomes somebody
+            // else: it is the kernel's alone ([`crate::identity`]).
             Outcome::Libc
         } else if is_present && of_slot(fds::get(endpoint.fd())) {
             // Somebody wrote another socket's cookie into the slot.

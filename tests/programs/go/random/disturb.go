@@ -51,6 +51,10 @@ func disturb(r *rand.Rand) func() {
 		repeat(time.Millisecond, func() { runtime.GOMAXPROCS(next); next = 1 + next%4 })
 	}
 	if chosen() {
+		if chosen() {
+			// A signal of the profiler's each millisecond, rather than each tenth.
+			runtime.SetCPUProfileRate(1000)
+		}
 		pprof.StartCPUProfile(&bytes.Buffer{})
 	} else if chosen() {
 		trace.Start(&bytes.Buffer{})

@@ -344,7 +344,7 @@ func reuse(s *scene) {
 			s.say("asked: %s", asked(s, c.(*net.TCPConn), 1+s.Intn(20)))
 		}
 		// Whom it has accepted it keeps.
-		listener.Close()
+		alone(func() { listener.Close() })
 		for _, c := range all {
 			s.say("kept: %s", asked(s, c, 1+s.Intn(5)))
 		}

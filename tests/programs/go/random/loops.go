@@ -115,7 +115,7 @@ func (s *server) serve(fd int, buffer []byte) {
 	if s.ended[fd] && len(s.waiting[fd]) == 0 {
 		delete(s.waiting, fd)
 		delete(s.ended, fd)
-		must(syscall.Close(fd))
+		alone(func() { must(syscall.Close(fd)) })
 		return
 	}
 	if !s.edges || s.once {

@@ -65,6 +65,13 @@ func must(err error) {
 	}
 }
 
+// alone does something while no child has this process's files, as each has until it executes its program.
+func alone(do func()) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	do()
+}
+
 // fault is planted by who tests the test.
 var fault = os.Getenv("RANDOM_FAULT")
 
@@ -107,7 +114,12 @@ func watch() {
 
 func main() {
 	helpers := map[string]func([]string){"echo": echoInherited, "relay": relay, "stop": stop, "say": say,
-		"take": take, "serve": serve, "fill": fill}
+		"take": take, "serve": serve, "fill": fill, "self": self, "empty": empty, "turn": turn, "pour": pour,
+		"panic": panicking, "pause": pause, "table": table}
+	if helper, is := helpers[os.Getenv("RANDOM_HELPER")]; is {
+		helper(nil)
+		return
+	}
 	if helper, is := helpers[os.Args[1]]; is {
 		helper(os.Args[2:])
 		return
@@ -137,11 +149,14 @@ var scenes = map[string]func(*scene){
 	"hijack": hijack, "calls": calls, "child": child, "endings": endings, "stalls": stalls, "resets": resets,
 	"refused": func(s *scene) { s.refused = true; resets(s) },
 	"copies":  copies, "passed": passed, "restarts": restarts, "reuse": reuse, "loops": loops, "others": others, "few": few,
+	"starts": starts, "storms": storms, "becomes": becomes, "broken": broken, "networks": networks, "tables": tables,
+	"paths": paths, "secret": secret, "stops": stops, "beside": beside,
 }
 
 func play(r *rand.Rand, only []string) {
-	names := []string{"calls", "chain", "child", "copies", "crowd", "endings", "few", "hijack", "listeners", "loops",
-		"others", "passed", "resets", "restarts", "reuse", "stalls", "stream", "web", "web2"}
+	names := []string{"becomes", "beside", "broken", "calls", "chain", "child", "copies", "crowd", "endings", "few", "hijack", "listeners", "loops",
+		"networks", "others", "passed", "paths", "resets", "restarts", "reuse", "secret", "stalls", "starts", "stops",
+		"storms", "stream", "tables", "web", "web2"}
 	var all sync.WaitGroup
 	var played []*scene
 	for i := 0; i < 5; i++ {

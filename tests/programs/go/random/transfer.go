@@ -94,6 +94,35 @@ var writers = []func(*rand.Rand, *net.TCPConn, []byte) error{
 		_, err := parts.WriteTo(c)
 		return err
 	},
+	// In more parts than one call takes, some of them empty.
+	func(r *rand.Rand, c *net.TCPConn, all []byte) error {
+		parts, each := make(net.Buffers, 0, 3000), 1+len(all)/2500
+		for len(all) > 0 {
+			n := r.Intn(2 * each)
+			if n > len(all) {
+				n = len(all)
+			}
+			parts, all = append(parts, all[:n]), all[n:]
+		}
+		if last := len(parts) - 1; fault == "parts" && last > 0 {
+			parts[0], parts[last] = parts[last], parts[0]
+		}
+		_, err := parts.WriteTo(c)
+		return err
+	},
+	// With deadlines that pass under it, and are taken back.
+	func(r *rand.Rand, c *net.TCPConn, all []byte) error {
+		end := moving(c.SetWriteDeadline)
+		defer end()
+		for len(all) > 0 {
+			n, err := c.Write(all)
+			all = all[n:]
+			if err != nil && word(err) != "deadline" {
+				return err
+			}
+		}
+		return nil
+	},
 	// By sendfile, from somewhere within a file.
 	func(r *rand.Rand, c *net.TCPConn, all []byte) error {
 		file, err := os.CreateTemp("", "random")
@@ -127,6 +156,33 @@ var writers = []func(*rand.Rand, *net.TCPConn, []byte) error{
 		_, err = file.Write(all)
 		return err
 	},
+}
+
+// moving has a deadline lie in the past and in the future in turn, until what it returns is called.
+func moving(set func(time.Time) error) func() {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for past := false; ; past = !past {
+			pause := 300 * time.Microsecond
+			if past {
+				pause = 30 * time.Microsecond
+				set(time.Unix(1, 0))
+			} else {
+				set(time.Time{})
+			}
+			select {
+			case <-end:
+				set(time.Time{})
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
 }
 
 // The ways to read so many bytes.
@@ -199,6 +255,19 @@ var readers = []func(*rand.Rand, *net.TCPConn, []byte) error{
 		close(end)
 		<-ended
 		return err
+	},
+	// With deadlines that pass under it, and are taken back.
+	func(r *rand.Rand, c *net.TCPConn, all []byte) error {
+		end := moving(c.SetReadDeadline)
+		defer end()
+		for len(all) > 0 {
+			n, err := c.Read(all)
+			all = all[n:]
+			if err != nil && word(err) != "deadline" {
+				return err
+			}
+		}
+		return nil
 	},
 	func(r *rand.Rand, c *net.TCPConn, all []byte) error {
 		file, err := os.CreateTemp("", "random")
