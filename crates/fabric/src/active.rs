@@ -83,6 +83,12 @@ impl Active {
         self.node.leave();
     }
 
+    /// Ends as one that is killed.
+    #[cfg(test)]
+    pub(crate) fn die(self) {
+        self.node.die();
+    }
+
     /// The number of the way to another endpoint.
     pub fn way(&mut self, id: EndpointId) -> u32 {
         let seal = Seal::new(self.key.as_ref(), self.node.id(), id);
@@ -252,8 +258,11 @@ impl Active {
                 self.refused.push(Refused::Own(way.id));
             }
             way.gone |= way.writer.is_some() && !self.node.lives(way.id);
+            // Where the lock is not to be had the ring is kept, for the next look.
             if way.gone
-                && let (Some(writer), Ok(guard)) = (way.writer.take(), self.node.guard())
+                && way.writer.is_some()
+                && let Some(guard) = self.node.guard_now()
+                && let Some(writer) = way.writer.take()
             {
                 release_writer(&guard, &self.node, &writer);
             }

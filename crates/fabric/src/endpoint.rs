@@ -111,6 +111,12 @@ impl Endpoint {
         &self.node
     }
 
+    /// Ends as one that is killed.
+    #[cfg(test)]
+    pub(crate) fn die(self) {
+        self.node.die();
+    }
+
     /// Leaves the segment. What was sent stays readable for those who live; answers that had no
     /// room are given a moment.
     pub fn close(mut self) {
@@ -230,8 +236,11 @@ impl Endpoint {
             {
                 self.out[to].gone = true;
             }
+            // Where the lock is not to be had the ring is kept, for the next look.
             if self.out[to].gone
-                && let (Some(writer), Ok(guard)) = (self.out[to].writer.take(), self.node.guard())
+                && self.out[to].writer.is_some()
+                && let Some(guard) = self.node.guard_now()
+                && let Some(writer) = self.out[to].writer.take()
             {
                 release_writer(&guard, &self.node, &writer);
             }

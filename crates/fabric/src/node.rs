@@ -152,6 +152,11 @@ impl Node {
         self.hold.guard(PATIENCE)?.ok_or(removed)
     }
 
+    /// The same right, for what can be done at another time as well: nobody is waited for.
+    pub(crate) fn guard_now(&self) -> Option<Guard> {
+        self.hold.guard(0).ok().flatten()
+    }
+
     /// Does that endpoint live?
     #[must_use]
     pub fn lives(&self, id: EndpointId) -> bool {

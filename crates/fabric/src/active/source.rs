@@ -198,7 +198,7 @@ impl Sources {
             let empty = source.broken || !source.reader.has_news();
             if empty
                 && source.reader.is_left(node)
-                && let Ok(guard) = node.guard()
+                && let Some(guard) = node.guard_now()
             {
                 let gone = self.all.swap_remove(at);
                 gone.reader.release(&guard, node);

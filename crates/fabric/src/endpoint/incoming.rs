@@ -295,7 +295,7 @@ impl Endpoint {
             let empty = incoming.broken || matches!(incoming.reader.look(), Ok(None));
             if empty
                 && incoming.reader.is_left(&self.node)
-                && let Ok(guard) = self.node.guard()
+                && let Some(guard) = self.node.guard_now()
             {
                 let gone = self.incoming.swap_remove(at);
                 gone.reader.release(&guard, &self.node);
