@@ -40,6 +40,9 @@ const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
 /// The variable that has the job's key, which ranks seal their messages with.
 const KEY: &str = "GINNEL_JOB_KEY";
 
+/// The variable that names the ranks' segment.
+const FABRIC: &str = "GINNEL_FABRIC";
+
 /// How long ranks may take to end after their launcher. What a rank left running in the background
 /// may go on for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -98,17 +101,21 @@ fn new_key() -> OsString {
     format!("{:016x}{:016x}", sys::random_u64(), sys::random_u64()).into()
 }
 
-/// Which segment a rank is to use.
+/// Which segment a rank is to use. Its paths begin at the root: a rank's working directory may be
+/// another one.
 fn of_segment(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
-    let mut settings = of_environment(&["GINNEL_DIR", "GINNEL_SIZE"]);
+    let mut settings = of_environment(&["GINNEL_DIR", FABRIC]);
     if let Some(segment) = segment {
-        settings.push((
-            "GINNEL_FABRIC",
-            std::path::absolute(segment.path(&default_directory()))?.into(),
-        ));
-    } else {
-        settings.extend(of_environment(&["GINNEL_FABRIC"]));
+        settings.retain(|(name, _)| *name != FABRIC);
+        settings.push((FABRIC, segment.path(&default_directory()).into()));
     }
+    settings.retain(|(_, path)| !path.is_empty());
+    for (name, path) in &mut settings {
+        *path = std::path::absolute(&*path)
+            .with_context(|| format!("{name}={}", path.display()))?
+            .into();
+    }
+    settings.extend(of_environment(&["GINNEL_SIZE"]));
     Ok(settings)
 }
 
@@ -173,14 +180,15 @@ pub fn mpirun(args: &Mpirun) -> i32 {
 
 /// Runs the launcher to its end, and gives back what killed ranks held.
 fn wait(args: &Mpirun, command: &[OsString], environment: Environment) -> i32 {
-    let named =
-        environment.iter().find(|(name, _)| name == "GINNEL_FABRIC").map(|(_, path)| path.into());
+    // The last one counts; the user's own, which is among those before it, may be another.
+    let named = environment.iter().rfind(|(name, _)| name == FABRIC).map(|(_, path)| path.into());
+    let named = named.filter(|path: &PathBuf| !path.as_os_str().is_empty());
     let path = named.map_or_else(ginnel_fabric::node::default_path, Ok);
     let done = exec::wait_for(command, environment);
     // Ranks that are just being ended still hold what they have.
     exec::wait_for_the_rest(PATIENCE);
-    if let Err(error) = path
-        .and_then(|path| ginnel_fabric::node::clean(&path).map_err(|error| format!("{error:?}")))
+    if let Err(error) =
+        path.and_then(|path| ginnel_fabric::node::clean(&path).map_err(|error| error.to_string()))
     {
         eprintln!("ginnel: cannot look for what ended ranks left: {error}");
     }
@@ -217,7 +225,7 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
             command.extend(handed.iter().cloned());
         }
     }
-    let segment = ranks.into_iter().filter(|(name, _)| ["GINNEL_FABRIC", KEY].contains(name));
+    let segment = ranks.into_iter().filter(|(name, _)| [FABRIC, KEY].contains(name));
     let environment = std::env::vars_os()
         .chain(segment.chain(transport).chain(list).map(|(name, value)| (name.into(), value)));
     Ok((command, environment.collect()))

@@ -89,3 +89,40 @@ fn what_is_ignored_the_launcher_ignores() {
     assert_eq!(launcher("trap '' HUP;"), [true, own[1], own[2], own[3]]);
     assert_eq!(launcher("trap '' INT QUIT TERM;"), [own[0], true, true, true]);
 }
+
+/// A rank's working directory may be another one than the launcher's.
+#[test]
+fn ranks_get_their_segment_by_a_path_from_the_root() {
+    let place = Place::new();
+    let mut job = command(&place, "mpirun (Open MPI) 4.1.4", "printf \"%s\\n\" \"$@\"");
+    job.current_dir(place.directory()).env("GINNEL_DIR", "own").env("GINNEL_FABRIC", "job/1");
+    let said = run(job.args(["-n", "1", "a"]));
+    for (name, path) in [("GINNEL_DIR", "own"), ("GINNEL_FABRIC", "job/1")] {
+        let wanted = format!("{name}={}", place.path(path).display());
+        assert!(said.out.lines().any(|line| line == wanted), "{wanted}: {said:?}");
+    }
+}
+
+/// What killed ranks left is looked for where they were: in the segment that is named last, or the
+/// default one.
+#[test]
+fn the_segment_that_ranks_had_is_the_one_that_is_looked_after() {
+    for (words, fabric, looked) in [
+        (&["--segment", "named"][..], "other", "named"),
+        (&[], "other", "other"),
+        (&[], "", "mpi"),
+        (&["--segment", "named"], "", "named"),
+    ] {
+        let place = Place::new();
+        // What lies there is none, and is told as that.
+        for name in ["named", "other", "mpi"] {
+            std::fs::write(place.path(name), "not a segment").expect("written");
+        }
+        let mut job = command(&place, "mpirun (Open MPI) 4.1.4", "exit 0");
+        let fabric = if fabric.is_empty() { fabric.into() } else { place.path(fabric) };
+        let said = run(job.args(words).args(["-n", "1", "a"]).env("GINNEL_FABRIC", fabric));
+        let wanted = format!("{}: not a Ginnel segment", place.path(looked).display());
+        assert!(said.err.contains(&wanted), "{looked}: {said:?}");
+        assert!(!said.err.contains("Refused("), "words: {said:?}");
+    }
+}

@@ -41,6 +41,7 @@ pub mod shared;
 
 pub use endpoint::{Endpoint, Event, EventKind};
 pub use layout::EndpointId;
+use std::fmt;
 
 /// Why an operation was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,23 @@ pub enum Error {
     Refused(&'static str),
     /// The system said no, with this `errno`, while doing what is named.
     System(&'static str, i32),
+}
+
+/// What joining a segment says to its user.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoMemory => f.write_str(
+                "no memory is left in its file system, or no pages in it (GINNEL_SIZE makes a \
+                 larger one)",
+            ),
+            Self::Refused(why) => f.write_str(why),
+            Self::System(doing, errno) => {
+                write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(errno))
+            }
+            ref other => write!(f, "{other:?}"),
+        }
+    }
 }
 
 impl From<ginnel_region::Error> for Error {

@@ -34,17 +34,7 @@ pub fn join_default<T>(
         config.size = size;
     }
     open(&path, &config).map_err(|failed| {
-        let why = match failed {
-            Error::NoMemory => "no memory is left in its file system, or no pages in it \
-                                (GINNEL_SIZE makes a larger one)"
-                .to_owned(),
-            Error::Refused(why) => why.to_owned(),
-            Error::System(doing, errno) => {
-                format!("{doing}: {}", std::io::Error::from_raw_os_error(errno))
-            }
-            other => format!("{other:?}"),
-        };
-        eprintln!("ginnel: segment {}: {why}", path.display());
+        eprintln!("ginnel: segment {}: {failed}", path.display());
         Some(failed)
     })
 }
