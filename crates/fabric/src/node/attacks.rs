@@ -7,6 +7,7 @@ mod threads;
 mod unheard;
 
 use super::*;
+use crate::active::Active;
 use crate::endpoint::{Endpoint, Tuning};
 use crate::matching::Buffers;
 use crate::memory::Memory;

@@ -1,7 +1,6 @@
 //! Processes that somebody stops for a while, as a batch system does with a whole job.
 
 use super::*;
-use crate::active::Active;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
