@@ -99,8 +99,7 @@ impl Asked<'_> {
             let is_set =
                 |slot: &str| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
             let is_inner = words.next().is_some_and(is_set);
-            let edge =
-                words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            let edge = words.next().is_some_and(|asked| asks(asked, "ET"));
             is_inner && edge && words.next() == Some(data)
         })
     }
@@ -125,8 +124,7 @@ impl Asked<'_> {
         let Some(reader) = self.before().filter_map(other).last() else { return false };
         // Or of a set that has it, as an edge.
         let inside = |set| {
-            self.registrations(set)
-                .any(|(slot, asked)| same(slot) == reader && asked.split('|').any(|of| of == "ET"))
+            self.registrations(set).any(|(slot, asked)| same(slot) == reader && asks(asked, "ET"))
         };
         if !self.waits() {
             // `poll` and `select` name the set.
@@ -138,7 +136,7 @@ impl Asked<'_> {
                 let mut words =
                     step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
                 let slot = words.next().and_then(|slot| slot.parse().ok());
-                let edge = words.next().is_some_and(|asked| asked.split('|').any(|of| of == "ET"));
+                let edge = words.next().is_some_and(|asked| asks(asked, "ET"));
                 slot.is_some_and(|slot| same(slot) == reader) && edge && words.next() == Some(data)
             })
     }
@@ -158,8 +156,7 @@ impl Asked<'_> {
                 .next()
                 .and_then(|slot| slot.parse().ok())
                 .is_some_and(|slot| deaf.contains(&slot));
-            let edge =
-                words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            let edge = words.next().is_some_and(|asked| asks(asked, "ET"));
             of_deaf && edge && words.next() == Some(data)
         })
     }
@@ -243,7 +240,7 @@ impl Asked<'_> {
 
 /// Edges of bytes and of room.
 fn is_both(asked: &str) -> bool {
-    ["IN", "OUT", "ET"].iter().all(|event| asked.split('|').any(|of| of == *event))
+    ["IN", "OUT", "ET"].iter().all(|event| asks(asked, event))
 }
 
 /// Who tells of an event.
@@ -341,4 +338,9 @@ pub(super) fn waits_on(step: &str, set: u64) -> bool {
 pub(super) fn gives(step: &str, set: u64, data: &str) -> bool {
     let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
     words.next().is_some_and(|word| word.parse() == Ok(set)) && words.nth(2) == Some(data)
+}
+
+/// Is `bit` among these events, as steps and answers write them?
+pub fn asks(events: &str, bit: &str) -> bool {
+    events.split('|').any(|event| event == bit)
 }

@@ -4,7 +4,7 @@
 mod order;
 
 use super::Script;
-use super::asked::{Asked, copies, room_of, slot_of, waits_on};
+use super::asked::{Asked, asks, copies, room_of, slot_of, waits_on};
 use super::rules::{Rule, events, left_over, sorted};
 use order::{order_beside_a_child, order_inside, order_of_many, place_of_what_was_read};
 
@@ -123,9 +123,8 @@ fn edge_of_fin(asked: &Asked, plain: &str, carried: &str) -> bool {
         }
     }
     let is_shut = |data: &str| {
-        let edge = |asked: &str| asked.split('|').any(|event| event == "ET");
         let mut given = asked.sets().into_iter().flat_map(|set| asked.given(set, data));
-        given.any(|(slot, events)| edge(events) && shut.contains(&slot))
+        given.any(|(slot, events)| asks(events, "ET") && shut.contains(&slot))
     };
     let told = |answer| events(answer).into_iter().filter(|event| bits(event).any(is_in)).count();
     asked.waits()
@@ -165,7 +164,7 @@ fn reports_of_closed(asked: &Asked, plain: &str, carried: &str) -> bool {
         asked.is_connection(slot) && after_fork.any(|step| goes(&step))
     };
     let is_closed = |data: &str| {
-        let level = |asked: &str| !asked.split('|').any(|event| event == "ET");
+        let level = |asked: &str| !asks(asked, "ET");
         let mut all = sets.iter().flat_map(|set| asked.given(*set, data));
         // Or of a set that has such a one.
         let inside =
@@ -182,7 +181,7 @@ fn urgent_at_the_end(asked: &Asked, plain: &str, carried: &str) -> bool {
     let without = |answer: &str| {
         let of_one = |event: &str| {
             let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-            let ended = bits.split('|').any(|bit| bit == "HUP");
+            let ended = asks(bits, "HUP");
             let kept = bits.split('|').filter(|bit| !(ended && *bit == "PRI"));
             format!("{}/{data}", kept.collect::<Vec<_>>().join("|"))
         };

@@ -1,6 +1,6 @@
 //! Limits of the order of events, and of which there are where an answer is full.
 
-use super::super::asked::{Asked, copies, room_of, slot_of, waits_on};
+use super::super::asked::{Asked, asks, copies, room_of, slot_of, waits_on};
 use super::super::rules::{events, sorted};
 
 pub(super) fn place_of_what_was_read(asked: &Asked, plain: &str, carried: &str) -> bool {
@@ -20,8 +20,7 @@ pub(super) fn place_of_what_was_read(asked: &Asked, plain: &str, carried: &str) 
     };
     let is_of_one = |event: &&str| {
         let data = event.split_once('/').map_or("", |(_, data)| data);
-        let edge = |asked: &str| asked.split('|').any(|event| event == "ET");
-        asked.given(set, data).any(|(slot, events)| edge(events) && was_read(slot))
+        asked.given(set, data).any(|(slot, events)| asks(events, "ET") && was_read(slot))
     };
     let others = |answer| events(answer).into_iter().filter(|event| !is_of_one(event)).collect();
     let (before, now): (Vec<&str>, Vec<&str>) = (others(plain), others(carried));
